@@ -1,0 +1,11 @@
+# ripplekv_test(NAME source... LIBS library...): a GoogleTest program, one ctest entry a test case.
+set(RIPPLEKV_DEFAULT_MODEL "${CMAKE_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+function(ripplekv_test name)
+  cmake_parse_arguments(ARG "" "" "LIBS" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE
+    RIPPLEKV_DEFAULT_MODEL="${RIPPLEKV_DEFAULT_MODEL}"
+    RIPPLEKV_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+endfunction()
