@@ -16,31 +16,33 @@
 
 namespace ripplekv {
 
-// One tensor of a GGUF file. `data` points into the file's mapping (or the caller's bytes): valid as long as the
-// GgufFile lives.
+// One tensor of a GGUF file. `data` points into the file's mapping (or the caller's bytes): valid
+// as long as the GgufFile lives.
 struct GgufTensor {
   std::string name;
   TensorType type = TensorType::kF32;
-  // GGML order, 1 to 4 dimensions, each at least 1: shape[0] is contiguous. A weight that maps n inputs to m outputs
-  // is [n, m], its m rows of n numbers one after the other.
+  // GGML order, 1 to 4 dimensions, each at least 1: shape[0] is contiguous. A weight that maps n
+  // inputs to m outputs is [n, m], its m rows of n numbers one after the other.
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;
   size_t size_bytes = 0;
   int64_t elements = 0;
 };
 
-// A metadata value. GGUF's integer types are widened to int64 or uint64, its floats to double; an array keeps one kind.
+// A metadata value. GGUF's integer types are widened to int64 or uint64, its floats to double; an
+// array keeps one kind.
 using GgufValue = std::variant<int64_t, uint64_t, double, bool, std::string, std::vector<int64_t>,
                                std::vector<double>, std::vector<bool>, std::vector<std::string>>;
 
-// A GGUF file, version 2 or 3, little endian, mapped read-only. Every count, offset, size, name and type is checked
-// against the file before it is used; tensor data is not looked at.
-// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// A GGUF file, version 2 or 3, little endian, mapped read-only. Every count, offset, size, name and
+// type is checked against the file before it is used; tensor data is not looked at. Format:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 class GgufFile {
  public:
-  // Maps and checks the file. Errors name the path, the key or tensor, the offset in the file and the broken rule:
-  // NOT_FOUND / PERMISSION_DENIED (cannot be opened), INVALID_ARGUMENT (not a valid GGUF file),
-  // UNIMPLEMENTED (a valid file with a version or tensor type that is not supported).
+  // Maps and checks the file. Errors name the path, the key or tensor, the offset in the file and
+  // the broken rule: NOT_FOUND / PERMISSION_DENIED (cannot be opened), INVALID_ARGUMENT (not a
+  // valid GGUF file), UNIMPLEMENTED (a valid file with a version or tensor type that is not
+  // supported).
   static absl::StatusOr<GgufFile> Open(const std::string& path);
 
   // The same over bytes that the caller keeps alive and aligned as malloc aligns.
@@ -54,11 +56,12 @@ class GgufFile {
   // The whole file.
   absl::Span<const std::byte> bytes() const { return bytes_; }
 
-  // Metadata. The getters answer NOT_FOUND for an absent key and INVALID_ARGUMENT for another type or range, naming
-  // the key; the ...Or forms answer `fallback` for an absent key only.
+  // Metadata. The getters answer NOT_FOUND for an absent key and INVALID_ARGUMENT for another type
+  // or range, naming the key; the ...Or forms answer `fallback` for an absent key only.
   bool Has(std::string_view key) const;
   // nullptr where absent.
   const GgufValue* Find(std::string_view key) const;
+  const absl::flat_hash_map<std::string, GgufValue>& metadata() const { return metadata_; }
   absl::StatusOr<std::string> GetString(std::string_view key) const;
   // Any integer type whose value is not negative.
   absl::StatusOr<uint64_t> GetUint(std::string_view key) const;
@@ -81,7 +84,6 @@ class GgufFile {
 
  private:
   class Mapping;
-  class Reader;
   GgufFile();
 
   std::unique_ptr<Mapping> mapping_;  // absent when parsed from the caller's bytes

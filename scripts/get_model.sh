@@ -44,8 +44,8 @@ PY
 mkdir -p models || fail "cannot make the folder models/" "make the source folder writable"
 temporary=$target.$$.tmp
 trap 'rm -f -- "$temporary"' EXIT
-# A hard link where it can be (same file system), else a copy; renamed into place only once its checksum is right.
-ln -- "$source" "$temporary" 2>/dev/null || cp -- "$source" "$temporary" ||
+# A copy, so that nothing done to it reaches the package; renamed into place only once its checksum is right.
+cp --reflink=auto -- "$source" "$temporary" ||
   fail "cannot copy $source to models/" "free 100 MB of disk space and make models/ writable"
 actual=$(sha256_of "$temporary")
 [ "$actual" = "$sha256" ] ||
