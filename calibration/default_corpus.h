@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "calibration/corpus.h"
+
+namespace ripplekv {
+
+// The texts of calibration/corpus/*.txt in byte order of their names, part of the program.
+absl::StatusOr<Corpus> DefaultCorpus();
+
+// DefaultCorpus() for "default" or an empty name, else LoadCorpus.
+absl::StatusOr<Corpus> FindCorpus(const std::string& corpus_dir, std::string_view name);
+
+}  // namespace ripplekv

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "calibration/settings.h"
+
+namespace ripplekv {
+
+// Raised whenever a profile's fields, its file or what the probe computes change meaning: profiles
+// of another version are not read.
+inline constexpr int kProfileFormatVersion = 1;
+
+// What decides a profile's numbers: the same key means the same measurement.
+struct ProfileKey {
+  std::string model_fingerprint;  // SHA-256 of the checkpoint, 64 lower-case hex digits
+  std::string compute_type;       // "fp32" or "bf16"
+  CalibrationSettings settings;
+  std::string corpus_digest;  // 64 lower-case hex digits
+
+  bool operator==(const ProfileKey&) const = default;
+};
+
+// 64 lower-case hex digits. SHA-256 over the format version and the key's fields, in the encoding
+// of canonical_digest.h: never over JSON or protobuf text.
+std::string ProfileId(const ProfileKey& key);
+
+// A measured sensitivity profile. Holds no time and no host, so that two machines with the same
+// build, instruction set and compute type write the same bytes.
+struct Profile {
+  ProfileKey key;
+  std::string model_name;
+  std::string corpus_name;
+  std::string software_version;
+  int layers = 0;                      // 1 to kMaxLayers
+  int examples_computed = 0;           // 1 to key.settings.examples
+  std::vector<double> sensitivity;     // s_l: mean KL in nats, [layers], finite, >= 0
+  std::vector<double> standard_error;  // [layers]; empty when fewer than 2 examples were computed
+  std::optional<double> split_half_spearman;  // see statistics.h
+
+  std::string id() const { return ProfileId(key); }
+  bool operator==(const Profile&) const = default;
+};
+
+// INVALID_ARGUMENT naming the field, value and range.
+absl::Status ValidateProfile(const Profile& profile);
+
+// SHA-256 over all fields, in the encoding of canonical_digest.h: stored in the file, so that
+// damage to any value is seen.
+std::string ProfileContentDigest(const Profile& profile);
+
+// JSON, fixed key order, doubles in a form that reads back to the same bits, one trailing newline:
+// the same profile always gives the same bytes. Errors as of ValidateProfile.
+absl::StatusOr<std::string> SerializeProfile(const Profile& profile);
+
+// Strict inverse: DATA_LOSS, saying what is wrong, for anything that SerializeProfile would not
+// have written byte for byte.
+absl::StatusOr<Profile> ParseProfile(std::string_view json);
+
+// How one calibration went: kept beside the profile, outside its digests.
+struct RunInfo {
+  std::string started_at;  // UTC, RFC 3339
+  double duration_seconds = 0;
+  std::string host;
+  int threads = 0;
+
+  bool operator==(const RunInfo&) const = default;
+};
+
+// JSON as above. Parsing answers DATA_LOSS for anything else.
+std::string SerializeRunInfo(const RunInfo& run);
+absl::StatusOr<RunInfo> ParseRunInfo(std::string_view json);
+
+}  // namespace ripplekv

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "calibration/profile.h"
+
+namespace ripplekv {
+
+// A file of the store's directory that is not used, and why.
+struct StoreProblem {
+  std::string file;          // name inside the directory
+  std::string reason;        // one sentence
+  std::string set_aside_as;  // its new name; empty where it was left as it is
+};
+
+// Profiles in one directory: <id>.json, and <id>.run.json with how the run went. A file is written
+// under a temporary name, synced and renamed, so that a crash at any moment leaves the old file or
+// the new one. Every read checks the file; a damaged one, or one that is not what its name says, is
+// renamed to <name>.corrupt-<n> and reported: never used, never deleted. Files whose names the
+// store does not use are reported and left alone. Thread-safe; several processes may share a
+// directory.
+class ProfileStore {
+ public:
+  // Makes the directory where it is missing, proves that it can be written, removes what crashed
+  // writers left, checks every profile. PERMISSION_DENIED or FAILED_PRECONDITION name the
+  // directory, the cause and the way out.
+  static absl::StatusOr<std::unique_ptr<ProfileStore>> Open(std::string directory);
+
+  // Writes or replaces profile.id(). INVALID_ARGUMENT for an invalid profile; errors of the file
+  // system leave the store as it was (RESOURCE_EXHAUSTED: no space).
+  absl::Status Put(const Profile& profile, const std::optional<RunInfo>& run = std::nullopt);
+
+  // INVALID_ARGUMENT: not an id. NOT_FOUND. DATA_LOSS: the file was damaged and is set aside now.
+  absl::StatusOr<Profile> Get(std::string_view id);
+
+  // The profile measured under exactly this key. NOT_FOUND also where it was damaged (see
+  // problems()): the way out is the same, to measure again.
+  absl::StatusOr<Profile> FindMatching(const ProfileKey& key);
+
+  // NOT_FOUND where none was kept or it was damaged.
+  absl::StatusOr<RunInfo> GetRunInfo(std::string_view id);
+
+  // All sound profiles, by id; damaged ones are set aside and left out.
+  absl::StatusOr<std::vector<Profile>> List();
+
+  // NOT_FOUND, INVALID_ARGUMENT as of Get. Removes the run's file too.
+  absl::Status Delete(std::string_view id);
+
+  // What Open and reads came across so far, in that order.
+  std::vector<StoreProblem> problems() const;
+
+  const std::string& directory() const { return directory_; }
+
+ private:
+  explicit ProfileStore(std::string directory) : directory_(std::move(directory)) {}
+
+  absl::Status Scan();
+  absl::StatusOr<Profile> ReadProfile(const std::string& id);
+  // Renames a damaged file and records it; the DATA_LOSS to return.
+  absl::Status SetAside(const std::string& name, const std::string& reason);
+
+  const std::string directory_;
+  mutable std::mutex mutex_;  // held over every operation
+  std::vector<StoreProblem> problems_;
+};
+
+}  // namespace ripplekv
