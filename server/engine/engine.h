@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "calibration/background_job.h"
 #include "calibration/policy/plan.h"
 #include "model/decoder.h"
 #include "model/tokenizer.h"
-#include "server/engine/background_job.h"
 #include "server/engine/engine_observer.h"
 #include "server/engine/request.h"
 
@@ -54,7 +54,8 @@ class Engine {
                                                         std::shared_ptr<GenerationSink> sink);
 
   /// Adds a job. One Step runs whenever no request waits or runs, and at least one between two requests; several jobs
-  /// take turns. UNAVAILABLE when draining.
+  /// take turns. The engine lets go of a job, on its own thread, when it is done, failed (a job reports its own error) or
+  /// the engine shuts down. UNAVAILABLE when draining.
   absl::Status SubmitBackground(std::shared_ptr<BackgroundJob> job);
 
   /// The plan of requests submitted from now on.
