@@ -4,10 +4,9 @@
 
 #include "kernels/isa.h"
 #include "kernels/kv_type.h"
+#include "kernels/pooling.h"
 
 namespace ripplekv {
-
-enum class Pooling : uint8_t { kNone, kMax, kMean };
 
 inline constexpr int kWindowScoresMaxHeadDim = 512;
 inline constexpr int kWindowScoresMaxKernel = 255;

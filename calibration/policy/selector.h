@@ -8,13 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/pooling.h"
 
 namespace ripplekv {
 
 // Selectors decide which positions a layer keeps, per KV head. This file holds their parameters and
 // the final choice from scores; scoring itself runs where the queries and keys are.
-
-enum class Pooling { kMax, kMean, kNone };
 
 // arXiv 2404.14469: the last `window` queries' attention over the prompt, averaged over the window,
 // pooled along the positions before it (stride 1, `kernel` wide, centred), averaged over the query
