@@ -14,21 +14,26 @@
 
 namespace ripplekv {
 
-/// What prefill multiplies and what the cache holds. kF32 is for checks; kBf16 keeps the residual stream in fp32.
+/// What prefill multiplies and what the cache holds. kF32 is for checks; kBf16 keeps the residual
+/// stream in fp32.
 enum class ComputeType { kF32, kBf16 };
 
 std::string_view ComputeTypeName(ComputeType type);  // "fp32", "bf16"
 absl::StatusOr<ComputeType> ParseComputeType(std::string_view name);
 
-/// The decoder's math, layer by layer. It never sees a cache: whoever drives the layer loop owns attention.
+/// The decoder's math, layer by layer. It never sees a cache: whoever drives the layer loop owns
+/// attention.
 ///
 ///   Embed -> for each layer { ProjectQkv -> (the caller's attention) -> Finish } -> Logits
 ///
 /// Two paths give the same function:
-/// - chunks: up to kChunkTokens tokens, by LibTorch on one layer's weights expanded to the compute type
-///   (call ExpandLayer first; expansion is kept until another layer is asked for). Rows are padded to a multiple of
-///   kTileTokens, so a token's bits depend only on its place in the prompt and the prompt's length;
-/// - rows: 1 to kMaxRows tokens of different sequences, by kernels on the packed weights, activations in fp32. A row
+/// - chunks: up to kChunkTokens tokens, by LibTorch on one layer's weights expanded to the compute
+/// type
+///   (call ExpandLayer first; expansion is kept until another layer is asked for). Rows are padded
+///   to a multiple of kTileTokens, so a token's bits depend only on its place in the prompt and the
+///   prompt's length;
+/// - rows: 1 to kMaxRows tokens of different sequences, by kernels on the packed weights,
+/// activations in fp32. A row
 ///   has the same bits for any number of rows and threads.
 /// Not thread-safe: one engine thread owns it. LibTorch's exceptions become INTERNAL statuses.
 class Decoder {
@@ -37,7 +42,8 @@ class Decoder {
   static constexpr int kTileTokens = 32;
   static constexpr int kMaxRows = 16;
 
-  /// `pool` splits the rows path and must outlive the decoder; LibTorch's own threads are set to pool->threads().
+  /// `pool` splits the rows path and must outlive the decoder; LibTorch's own threads are set to
+  /// pool->threads().
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Weights> weights,
                                                          ComputeType compute, ThreadPool* pool);
   ~Decoder();
@@ -56,11 +62,11 @@ class Decoder {
 
   // Chunk path.
   void ExpandLayer(int layer);
-  /// hidden [tokens, hidden_size] at positions first_position, first_position + 1, ...; tokens <= kChunkTokens.
-  /// q: [tokens, heads, d], rotated, not scaled. k and v: row t of KV head h goes to base + (h * kv_head_stride + t * d)
-  /// elements. All of kv_type(). k is rotated.
-  absl::Status ProjectQkv(int layer, const float* hidden, int tokens, int64_t first_position, void* q,
-                          void* k, void* v, int64_t kv_head_stride);
+  /// hidden [tokens, hidden_size] at positions first_position, first_position + 1, ...; tokens <=
+  /// kChunkTokens. q: [tokens, heads, d], rotated, not scaled. k and v: row t of KV head h goes to
+  /// base + (h * kv_head_stride + t * d) elements. All of kv_type(). k is rotated.
+  absl::Status ProjectQkv(int layer, const float* hidden, int tokens, int64_t first_position,
+                          void* q, void* k, void* v, int64_t kv_head_stride);
   /// hidden += Wo attention; hidden += FFN(hidden). attention: [tokens, heads, d] of kv_type().
   absl::Status Finish(int layer, const void* attention, int tokens, float* hidden);
 
@@ -71,8 +77,8 @@ class Decoder {
   /// attention: [rows, heads, d] fp32.
   void FinishRows(int layer, const float* attention, int rows, float* hidden);
 
-  /// logits [rows, vocab] = head(norm(hidden)), any number of rows, fp32, by the rows path's kernels: the bits of a row
-  /// do not depend on the others.
+  /// logits [rows, vocab] = head(norm(hidden)), any number of rows, fp32, by the rows path's
+  /// kernels: the bits of a row do not depend on the others.
   void Logits(const float* hidden, int rows, float* logits);
 
  private:

@@ -1,0 +1,58 @@
+#include "model/chunk_attention.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <c10/core/InferenceMode.h>
+
+#include <exception>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+
+namespace ripplekv {
+namespace {
+
+at::ScalarType ScalarTypeOf(KvType type) {
+  return type == KvType::kF32 ? at::kFloat : at::kBFloat16;
+}
+
+}  // namespace
+
+absl::Status ChunkAttention(const ChunkAttentionArgs& args) {
+  try {
+    c10::InferenceMode inference;
+    const int64_t d = args.head_dim;
+    const int64_t n = args.queries;
+    const int64_t rows = args.cached + n;
+    const auto options = at::TensorOptions().dtype(ScalarTypeOf(args.type));
+    const int64_t q_row = static_cast<int64_t>(args.heads) * d;
+    // from_blob takes non-const pointers; q, k and v are only read.
+    const auto blob = [&](const void* data, at::IntArrayRef sizes, at::IntArrayRef strides) {
+      return at::from_blob(const_cast<void*>(data), sizes, strides, options);
+    };
+    const at::Tensor q = blob(args.q, {1, args.heads, n, d}, {n * q_row, d, q_row, 1});
+    const at::Tensor k = blob(args.k, {1, args.kv_heads, rows, d},
+                              {args.kv_heads * args.kv_head_stride, args.kv_head_stride, d, 1});
+    const at::Tensor v = blob(args.v, {1, args.kv_heads, rows, d},
+                              {args.kv_heads * args.kv_head_stride, args.kv_head_stride, d, 1});
+    std::optional<at::Tensor> mask;
+    if (args.cached > 0 && n > 1) {
+      mask = at::ones({n, rows}, at::TensorOptions().dtype(at::kBool)).tril_(args.cached);
+    }
+    const bool causal = args.cached == 0;
+    const bool grouped = args.heads != args.kv_heads;
+    const at::Tensor out =
+        at::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, std::nullopt, grouped);
+    at::Tensor target =
+        at::from_blob(args.out, {1, args.heads, n, d}, {n * q_row, d, q_row, 1}, options);
+    target.copy_(out);
+    return absl::OkStatus();
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("LibTorch failed in attention over ",
+                                            args.cached + args.queries, " rows: ", e.what()));
+  }
+}
+
+}  // namespace ripplekv

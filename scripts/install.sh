@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs what RippleKV needs on Debian 12 or Ubuntu 24.04: Debian packages (deploy/apt-packages.txt) and, in .venv,
+# the Python packages of deploy/requirements-build.txt; with --tests those of deploy/requirements-test.txt too.
+# Safe to repeat: what is there already is left alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage="usage: scripts/install.sh [--tests]"
+tests=0
+for argument in "$@"; do
+  case "$argument" in
+    --tests) tests=1 ;;
+    -h | --help) echo "$usage"; exit 0 ;;
+    *) echo "install: unknown argument '$argument'; $usage" >&2; exit 2 ;;
+  esac
+done
+
+fail() { echo "install: $1" >&2; exit 1; }
+
+mapfile -t wanted < <(sed 's/#.*//' deploy/apt-packages.txt | tr -d ' \t' | grep -v '^$')
+missing=()
+for package in "${wanted[@]}"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "install: Debian packages: ${missing[*]}"
+  sudo=""
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo > /dev/null || fail "not root and no sudo; as root run: apt-get install ${missing[*]}"
+    sudo=sudo
+  fi
+  log=$(mktemp)
+  { $sudo apt-get update -q && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"; } > "$log" 2>&1 ||
+    { tail -n 15 "$log" >&2; fail "apt-get could not install the packages above (log: $log)"; }
+  rm -f "$log"
+fi
+
+if [ ! -x .venv/bin/python ]; then
+  echo "install: Python environment in .venv"
+  python3 -m venv .venv || fail "python3 -m venv failed; is python3-venv installed?"
+fi
+
+# Every list holds the whole closure of what it needs, pinned, so pip need not resolve (and can't pull a CUDA build).
+# PyTorch's own index is asked besides, for the CPU build of torch; a machine that can't reach it goes on without.
+pip_install() {
+  local list=$1 stamp=.venv/.installed-$(basename "$1")
+  cmp -s "$list" "$stamp" && return
+  echo "install: Python packages of $list"
+  local log; log=$(mktemp)
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 30 \
+    --only-binary torch --extra-index-url https://download.pytorch.org/whl/cpu -r "$list" > "$log" 2>&1 ||
+    { tail -n 15 "$log" >&2; fail "pip could not install $list (log: $log); is the package index reachable?"; }
+  rm -f "$log"
+  cp "$list" "$stamp"
+}
+pip_install deploy/requirements-build.txt
+if [ "$tests" = 1 ]; then
+  pip_install deploy/requirements-test.txt
+fi

@@ -1,0 +1,83 @@
+"""What the tests over real processes share: where things are, the oracle model, running servers."""
+
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("RIPPLEKV_BUILD_DIR", SOURCE / "build" / "release"))
+MODEL = pathlib.Path(
+    os.environ.get("RIPPLEKV_MODEL", SOURCE / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf")
+)
+
+
+def binary(name):
+    path = BUILD / name
+    assert path.exists(), f"{path} is missing: run `cmake --build {BUILD}`"
+    return path
+
+
+@pytest.fixture(scope="session")
+def model_path():
+    assert MODEL.exists(), f"{MODEL} is missing: run scripts/get_model.sh"
+    return MODEL
+
+
+@pytest.fixture(scope="session")
+def reference_model(model_path):
+    """transformers in fp32 on the dequantised weights."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(2)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        str(model_path.parent), gguf_file=model_path.name, dtype=torch.float32
+    )
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def tokenize(model_path):
+    """text -> ids, from the `tokenizers` library and the file's own fields."""
+    import gguf
+    import tokenizers
+    from tokenizers import models, pre_tokenizers
+
+    reader = gguf.GGUFReader(str(model_path))
+    tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+    merges = [tuple(m.split(" ")) for m in reader.fields["tokenizer.ggml.merges"].contents()]
+    tokenizer = tokenizers.Tokenizer(
+        models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    return lambda text: tokenizer.encode(text).ids
+
+
+@pytest.fixture(scope="session")
+def corpus_texts():
+    """The calibration corpus: long, varied documents."""
+    files = sorted((SOURCE / "calibration" / "corpus").glob("*.txt"))
+    assert len(files) >= 24
+    return [f.read_text(encoding="utf-8") for f in files]
+
+
+def run_dump(program, *arguments):
+    """Runs one of the test programs; its error output is part of the failure."""
+    done = subprocess.run(
+        [str(binary(program)), *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{program}: {done.stderr}"
+    return done.stdout
+
+
+def write_ids(path, ids):
+    np.asarray(ids, dtype=np.int32).tofile(path)
+    return path
