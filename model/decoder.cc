@@ -31,7 +31,7 @@ absl::StatusOr<ComputeType> ParseComputeType(std::string_view name) {
   if (name == "fp32") return ComputeType::kF32;
   if (name == "bf16") return ComputeType::kBf16;
   return absl::InvalidArgumentError(
-      absl::StrCat("compute type '", name, "' is unknown; use fp32 or bf16"));
+      absl::StrCat("compute type '", std::string(name), "' is unknown; use fp32 or bf16"));
 }
 
 /// The chunk path's tensors: one layer's weights in the compute type and scratch for one chunk of
@@ -106,7 +106,7 @@ void UseThreads(int threads) {
 }
 
 template <typename F>
-absl::Status CatchTorch(std::string_view what, int layer, F f) {
+absl::Status CatchTorch(const char* what, int layer, F f) {
   try {
     c10::InferenceMode inference;
     f();
