@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds, and runs all of them: unit tests (ctest), the sanitizer builds of the parsers
+# and the pure code, and the tests over real processes (pytest).
+#
+#   scripts/test.sh            everything
+#   scripts/test.sh --fast     without the sanitizer builds
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+sanitizers=1
+for argument in "$@"; do
+  case "$argument" in
+    --fast) sanitizers=0 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "test: unknown argument '$argument'; see scripts/test.sh --help" >&2; exit 2 ;;
+  esac
+done
+
+step=start
+trap 'echo "test: failed in step: $step" >&2' ERR
+
+step="install (scripts/install.sh --tests)"
+scripts/install.sh --tests
+step="model (scripts/get_model.sh)"
+scripts/get_model.sh
+
+step="build (cmake --preset release)"
+cmake --preset release > /dev/null
+cmake --build --preset release -- --quiet
+step="unit tests (ctest --preset release)"
+ctest --preset release --timeout 600
+
+if [ "$sanitizers" = 1 ]; then
+  for preset in asan tsan; do
+    step="build ($preset)"
+    cmake --preset "$preset" > /dev/null
+    cmake --build --preset "$preset" -- --quiet
+    step="unit tests ($preset)"
+    ctest --preset "$preset" --timeout 900
+  done
+fi
+
+step="tests over real processes (pytest)"
+RIPPLEKV_BUILD_DIR=$PWD/build/release .venv/bin/python -m pytest -q tests/e2e
+echo "test: all passed"
