@@ -37,6 +37,6 @@ class CanonicalDigest {
 };
 
 // Whether `text` is 64 lower-case hex digits.
-bool IsSha256Hex(std::string_view text);
+bool IsSha256Hex(const std::string& text);
 
 }  // namespace ripplekv

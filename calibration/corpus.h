@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,8 +10,8 @@
 
 namespace ripplekv {
 
-inline constexpr std::string_view kDefaultCorpusName = "default";
-inline constexpr std::string_view kInlineCorpusName = "inline";
+inline constexpr char kDefaultCorpusName[] = "default";
+inline constexpr char kInlineCorpusName[] = "inline";
 inline constexpr int64_t kMaxCorpusTexts = 4096;
 inline constexpr int64_t kMaxCorpusBytes = int64_t{64} << 20;
 
@@ -32,7 +31,7 @@ absl::StatusOr<Corpus> CorpusFromTexts(std::string name, std::vector<std::string
 // [a-z0-9_-]{1,64}, never a path. INVALID_ARGUMENT for a name, FAILED_PRECONDITION when the server
 // has no corpus directory (empty `corpus_dir`), NOT_FOUND listing what there is. The default corpus
 // is in default_corpus.h.
-absl::StatusOr<Corpus> LoadCorpus(const std::string& corpus_dir, std::string_view name);
+absl::StatusOr<Corpus> LoadCorpus(const std::string& corpus_dir, const std::string& name);
 
 // Cuts settings.examples examples of settings.example_tokens() tokens: first the start of each
 // text, in order; where more are asked for, the next stretch of each text in turn, never

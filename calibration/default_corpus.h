@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "calibration/corpus.h"
@@ -12,6 +11,6 @@ namespace ripplekv {
 absl::StatusOr<Corpus> DefaultCorpus();
 
 // DefaultCorpus() for "default" or an empty name, else LoadCorpus.
-absl::StatusOr<Corpus> FindCorpus(const std::string& corpus_dir, std::string_view name);
+absl::StatusOr<Corpus> FindCorpus(const std::string& corpus_dir, const std::string& name);
 
 }  // namespace ripplekv

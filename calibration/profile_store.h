@@ -4,12 +4,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "calibration/profile.h"
 
 namespace ripplekv {
@@ -39,20 +39,20 @@ class ProfileStore {
   absl::Status Put(const Profile& profile, const std::optional<RunInfo>& run = std::nullopt);
 
   // INVALID_ARGUMENT: not an id. NOT_FOUND. DATA_LOSS: the file was damaged and is set aside now.
-  absl::StatusOr<Profile> Get(std::string_view id);
+  absl::StatusOr<Profile> Get(const std::string& id);
 
   // The profile measured under exactly this key. NOT_FOUND also where it was damaged (see
   // problems()): the way out is the same, to measure again.
   absl::StatusOr<Profile> FindMatching(const ProfileKey& key);
 
   // NOT_FOUND where none was kept or it was damaged.
-  absl::StatusOr<RunInfo> GetRunInfo(std::string_view id);
+  absl::StatusOr<RunInfo> GetRunInfo(const std::string& id);
 
   // All sound profiles, by id; damaged ones are set aside and left out.
   absl::StatusOr<std::vector<Profile>> List();
 
   // NOT_FOUND, INVALID_ARGUMENT as of Get. Removes the run's file too.
-  absl::Status Delete(std::string_view id);
+  absl::Status Delete(const std::string& id);
 
   // What Open and reads came across so far, in that order.
   std::vector<StoreProblem> problems() const;
@@ -62,10 +62,16 @@ class ProfileStore {
  private:
   explicit ProfileStore(std::string directory) : directory_(std::move(directory)) {}
 
+  // The rest is called with mutex_ held, but for Scan, which takes it.
   absl::Status Scan();
+  absl::StatusOr<std::vector<std::string>> FileNames() const;  // sorted
+  std::string Path(const std::string& name) const;
+  absl::StatusOr<std::string> ReadFile(const std::string& name);
   absl::StatusOr<Profile> ReadProfile(const std::string& id);
-  // Renames a damaged file and records it; the DATA_LOSS to return.
-  absl::Status SetAside(const std::string& name, const std::string& reason);
+  absl::StatusOr<RunInfo> ReadRun(const std::string& id);
+  // Renames a damaged file and reports it; the DATA_LOSS to return.
+  absl::Status SetAside(const std::string& name, absl::string_view reason);
+  void Report(StoreProblem problem);
 
   const std::string directory_;
   mutable std::mutex mutex_;  // held over every operation

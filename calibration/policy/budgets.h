@@ -12,8 +12,9 @@ namespace ripplekv {
 
 // How much of a prompt's cache is kept, all layers together.
 struct Retention {
-  // (0, 1]: B = layers * floor(fraction * prompt tokens). Read as a decimal with nine places, so
-  // that 0.29 of 100 tokens is 29 although 0.29 * 100 < 29 in binary.
+  // (0, 1]: B = layers * floor(fraction * prompt tokens). A product less than 1e-6 below a whole
+  // number counts as that number, so that 0.29 of 100 tokens is 29 although 0.29 * 100 is
+  // 28.999999999999996 in binary.
   double fraction = 1.0;
   bool operator==(const Retention&) const = default;
 };
@@ -60,8 +61,10 @@ struct LayerBudgets {
 // [L * min(floor, T), L * T]. The real-valued shares are x_l = clamp(lambda * w_l, floor, T) with
 // the one lambda that makes their sum B (water-filling: what a bound takes or leaves is
 // redistributed over the other layers in proportion); x_l is rounded by largest remainder, ties to
-// the lower layer, so that the sum stays B exactly. All of it in 128-bit integers: no rounding of
-// the shares, no overflow, and equal multipliers of any value give the same bits.
+// the lower layer, so that the sum stays B exactly. All of it in 128-bit integers: no overflow, no
+// rounding of the shares, and equal multipliers of any value give the same budgets. (Multipliers
+// are scaled by one power of two to below 2^62 and truncated: exact while they span less than a
+// factor of 512.)
 //
 // INVALID_ARGUMENT names the field, its value and its range.
 absl::StatusOr<LayerBudgets> ShareBudget(const BudgetRequest& request,
