@@ -8,9 +8,10 @@
 
 namespace ripplekv {
 
-/// Page accounting of the arena, its pools and every live sequence over them: each page is free or in exactly one page
-/// table; the pools' and the arena's counts are the sums of what sequences hold and were promised; a page table covers
-/// its rows and no more; positions ascend strictly in every KV head. INTERNAL names the first broken rule.
+/// Page accounting of the arena, its pools and every live sequence over them: each page is free or
+/// in exactly one page table; the pools' and the arena's counts are the sums of what sequences hold
+/// and were promised; a page table covers its rows and no more; positions ascend strictly in every
+/// KV head. INTERNAL names the first broken rule.
 absl::Status CheckKvInvariants(const PageArena& arena, absl::Span<const LayerPool> pools,
                                absl::Span<const SequenceCache* const> sequences);
 

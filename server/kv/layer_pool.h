@@ -13,7 +13,8 @@ namespace ripplekv {
 
 class LayerPool;
 
-/// Pages promised to one sequence in one layer. Move-only; what was not taken goes back when it dies.
+/// Pages promised to one sequence in one layer. Move-only; what was not taken goes back when it
+/// dies.
 class PageReservation {
  public:
   PageReservation() = default;
@@ -31,8 +32,9 @@ class PageReservation {
   int64_t pages_ = 0;
 };
 
-/// The pages that one layer holds, its quota (its share in the plan) and its figures. The arena bounds what a layer may
-/// take, not the quota: a request's own parameters may shift the shares. The arena must outlive the pool.
+/// The pages that one layer holds, its quota (its share in the plan) and its figures. The arena
+/// bounds what a layer may take, not the quota: a request's own parameters may shift the shares.
+/// The arena must outlive the pool.
 class LayerPool {
  public:
   LayerPool(int layer, PageArena* arena) : layer_(layer), arena_(arena) {}
@@ -67,7 +69,8 @@ absl::StatusOr<std::vector<PageReservation>> ReserveLayers(absl::Span<LayerPool>
 /// A pool a layer over one arena.
 std::vector<LayerPool> MakeLayerPools(int layers, PageArena* arena);
 
-/// Shares the arena's pages among the pools in proportion to `weights` (one a layer, positive): their quotas.
+/// Shares the arena's pages among the pools in proportion to `weights` (one a layer, positive):
+/// their quotas.
 void SetQuotas(absl::Span<LayerPool> pools, absl::Span<const double> weights);
 
 }  // namespace ripplekv

@@ -13,14 +13,16 @@ namespace ripplekv {
 using PageId = int32_t;
 
 struct PageArenaOptions {
-  size_t total_bytes = 0;          // --kv-memory: pages and the prefill layer together
-  size_t page_bytes = 0;           // a multiple of 64
-  size_t prefill_layer_bytes = 0;  // full K and V of one layer for the longest prompt; rounded up to 64
+  size_t total_bytes = 0;  // --kv-memory: pages and the prefill layer together
+  size_t page_bytes = 0;   // a multiple of 64
+  size_t prefill_layer_bytes =
+      0;  // full K and V of one layer for the longest prompt; rounded up to 64
 };
 
 class PageArena;
 
-/// The full K and V of the layer that is being prefilled, while it lives. Move-only; gives itself back.
+/// The full K and V of the layer that is being prefilled, while it lives. Move-only; gives itself
+/// back.
 class PrefillLayer {
  public:
   PrefillLayer() = default;
@@ -38,13 +40,13 @@ class PrefillLayer {
   size_t size_bytes_ = 0;
 };
 
-/// All memory for keys and values: one allocation of fixed-size pages, and one layer of full K and V that prefills
-/// share. Counts pages and the bytes of the prefill layer that are in use. Pages that were never used take no
-/// physical memory. Used by the engine thread only.
+/// All memory for keys and values: one allocation of fixed-size pages, and one layer of full K and
+/// V that prefills share. Counts pages and the bytes of the prefill layer that are in use. Pages
+/// that were never used take no physical memory. Used by the engine thread only.
 class PageArena {
  public:
-  /// INVALID_ARGUMENT: a page size that is no multiple of 64, or too little memory for the prefill layer and one page.
-  /// RESOURCE_EXHAUSTED: the operating system does not give the memory.
+  /// INVALID_ARGUMENT: a page size that is no multiple of 64, or too little memory for the prefill
+  /// layer and one page. RESOURCE_EXHAUSTED: the operating system does not give the memory.
   static absl::StatusOr<std::unique_ptr<PageArena>> Create(const PageArenaOptions& options);
   ~PageArena();
   PageArena(const PageArena&) = delete;
@@ -54,7 +56,8 @@ class PageArena {
   int64_t pages() const { return pages_; }
   std::byte* page(PageId id) const { return pages_base_ + static_cast<size_t>(id) * page_bytes_; }
 
-  /// Promises `pages` pages: they are no longer available, but in no use yet. RESOURCE_EXHAUSTED with the figures.
+  /// Promises `pages` pages: they are no longer available, but in no use yet. RESOURCE_EXHAUSTED
+  /// with the figures.
   absl::Status Reserve(int64_t pages);
   /// Gives back a promise that was not taken up.
   void Unreserve(int64_t pages);

@@ -1,0 +1,104 @@
+#include "server/engine/request_queue.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ripplekv {
+namespace {
+
+absl::Status Closed() { return absl::UnavailableError("the server is shutting down"); }
+
+}  // namespace
+
+absl::Status RequestQueue::Push(std::unique_ptr<QueuedRequest> request) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return Closed();
+    if (requests_.size() >= capacity_) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          requests_.size(), " requests wait already (--max-queue ", capacity_, "): retry later"));
+    }
+    requests_.push_back(std::move(request));
+  }
+  changed_.notify_one();
+  return absl::OkStatus();
+}
+
+absl::Status RequestQueue::PushJob(std::shared_ptr<BackgroundJob> job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return Closed();
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+  return absl::OkStatus();
+}
+
+void RequestQueue::Close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+void RequestQueue::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    stopped_ = true;
+  }
+  changed_.notify_one();
+}
+
+bool RequestQueue::stopped() const {
+  std::lock_guard lock(mutex_);
+  return stopped_;
+}
+
+void RequestQueue::Wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock,
+                [this] { return stopped_ || woken_ || !requests_.empty() || !jobs_.empty(); });
+  woken_ = false;
+}
+
+void RequestQueue::Wake() {
+  {
+    std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  changed_.notify_one();
+}
+
+std::unique_ptr<QueuedRequest> RequestQueue::Pop() {
+  std::lock_guard lock(mutex_);
+  if (requests_.empty()) return nullptr;
+  auto request = std::move(requests_.front());
+  requests_.pop_front();
+  return request;
+}
+
+std::vector<std::unique_ptr<QueuedRequest>> RequestQueue::TakeDead(Clock::time_point now) {
+  std::vector<std::unique_ptr<QueuedRequest>> dead;
+  std::lock_guard lock(mutex_);
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    if ((*it)->Alive(now).ok()) {
+      ++it;
+    } else {
+      dead.push_back(std::move(*it));
+      it = requests_.erase(it);
+    }
+  }
+  return dead;
+}
+
+std::vector<std::shared_ptr<BackgroundJob>> RequestQueue::TakeJobs() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(jobs_, {});
+}
+
+int64_t RequestQueue::waiting() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(requests_.size());
+}
+
+}  // namespace ripplekv

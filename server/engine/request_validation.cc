@@ -1,0 +1,140 @@
+#include "server/engine/request_validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "model/unicode.h"
+
+namespace ripplekv {
+namespace {
+
+template <typename T>
+absl::Status OutOfRange(std::string_view field, T value, std::string_view range) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ": must be ", range));
+}
+
+absl::Status CheckToken(std::string_view field, size_t index, int32_t id, int32_t vocab) {
+  if (id >= 0 && id < vocab) return absl::OkStatus();
+  return OutOfRange(absl::StrCat(field, "[", index, "]"), id,
+                    absl::StrCat("a token id in [0, ", vocab - 1, "]"));
+}
+
+// NaN is in no range.
+bool Within(double x, double low, double high) { return x >= low && x <= high; }
+
+absl::Status ValidateSampling(const SamplingParams& s, int32_t vocab) {
+  if (!Within(s.temperature, 0, 100))
+    return OutOfRange("sampling.temperature", s.temperature, "in [0, 100]");
+  if (s.top_k < 0 || s.top_k > vocab) {
+    return OutOfRange("sampling.top_k", s.top_k, absl::StrCat("in [0, ", vocab, "] (0: off)"));
+  }
+  if (!(s.top_p > 0 && s.top_p <= 1)) return OutOfRange("sampling.top_p", s.top_p, "in (0, 1]");
+  if (!Within(s.min_p, 0, 1)) return OutOfRange("sampling.min_p", s.min_p, "in [0, 1]");
+  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= 10)) {
+    return OutOfRange("sampling.repetition_penalty", s.repetition_penalty, "in (0, 10]");
+  }
+  if (!Within(s.presence_penalty, -10, 10)) {
+    return OutOfRange("sampling.presence_penalty", s.presence_penalty, "in [-10, 10]");
+  }
+  if (!Within(s.frequency_penalty, -10, 10)) {
+    return OutOfRange("sampling.frequency_penalty", s.frequency_penalty, "in [-10, 10]");
+  }
+  if (s.logit_bias.size() > 1024)
+    return OutOfRange("sampling.logit_bias", s.logit_bias.size(), "at most 1024 entries");
+  absl::flat_hash_set<int32_t> ids;
+  for (size_t i = 0; i < s.logit_bias.size(); ++i) {
+    const auto& [id, bias] = s.logit_bias[i];
+    if (absl::Status status = CheckToken("sampling.logit_bias", i, id, vocab); !status.ok())
+      return status;
+    if (!Within(bias, -100, 100))
+      return OutOfRange(absl::StrCat("sampling.logit_bias of token ", id), bias, "in [-100, 100]");
+    if (!ids.insert(id).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sampling.logit_bias names token ", id, " twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStopping(const GenerateRequest& request, const RequestLimits& limits) {
+  const StoppingParams& s = request.stopping;
+  const int32_t left = limits.context_length - static_cast<int32_t>(request.prompt.size());
+  if (s.max_tokens.has_value() && (*s.max_tokens < 1 || *s.max_tokens > left)) {
+    return OutOfRange("stopping.max_tokens", *s.max_tokens,
+                      absl::StrCat("in [1, ", left, "]: the context of ", limits.context_length,
+                                   " tokens less the prompt's ", request.prompt.size()));
+  }
+  const int32_t max_tokens = EffectiveMaxTokens(request, limits);
+  if (s.min_tokens < 0 || s.min_tokens > max_tokens) {
+    return OutOfRange("stopping.min_tokens", s.min_tokens,
+                      absl::StrCat("in [0, ", max_tokens, "] (max_tokens)"));
+  }
+  if (s.stop_strings.size() > 16)
+    return OutOfRange("stopping.stop_strings", s.stop_strings.size(), "at most 16 strings");
+  for (size_t i = 0; i < s.stop_strings.size(); ++i) {
+    const std::string field = absl::StrCat("stopping.stop_strings[", i, "]");
+    if (s.stop_strings[i].empty() || s.stop_strings[i].size() > 256)
+      return OutOfRange(field, s.stop_strings[i].size(), "1 to 256 bytes long");
+    if (FindInvalidUtf8(s.stop_strings[i]) != std::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(field, " is not valid UTF-8"));
+    }
+  }
+  if (s.stop_token_ids.size() > 256) {
+    return OutOfRange("stopping.stop_token_ids", s.stop_token_ids.size(), "at most 256 ids");
+  }
+  for (size_t i = 0; i < s.stop_token_ids.size(); ++i) {
+    if (absl::Status status =
+            CheckToken("stopping.stop_token_ids", i, s.stop_token_ids[i], limits.vocab_size);
+        !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateRequest(const GenerateRequest& request, const RequestLimits& limits) {
+  if (request.prompt.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt is empty: must be 1 to ", limits.max_prompt_tokens, " tokens"));
+  }
+  if (request.prompt.size() > static_cast<size_t>(limits.max_prompt_tokens)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt is ", request.prompt.size(), " tokens: must be 1 to ",
+                     limits.max_prompt_tokens, " (context of ", limits.context_length, ")"));
+  }
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    if (absl::Status status = CheckToken("prompt", i, request.prompt[i], limits.vocab_size);
+        !status.ok())
+      return status;
+  }
+  if (absl::Status status = ValidateSampling(request.sampling, limits.vocab_size); !status.ok())
+    return status;
+  if (absl::Status status = ValidateStopping(request, limits); !status.ok()) return status;
+  if (request.kv.size.has_value()) {
+    if (absl::Status status = ValidateSize(*request.kv.size); !status.ok()) return status;
+  }
+  if (request.kv.allocator.has_value()) {
+    if (absl::Status status = ValidateAllocator(*request.kv.allocator); !status.ok()) return status;
+  }
+  if (request.kv.selector.has_value()) {
+    if (absl::Status status = ValidateSelector(*request.kv.selector); !status.ok()) return status;
+  }
+  if (request.logprobs.has_value() && (*request.logprobs < 0 || *request.logprobs > 20)) {
+    return OutOfRange("output.top_logprobs", *request.logprobs, "in [0, 20]");
+  }
+  return absl::OkStatus();
+}
+
+int32_t EffectiveMaxTokens(const GenerateRequest& request, const RequestLimits& limits) {
+  const int32_t left = limits.context_length - static_cast<int32_t>(request.prompt.size());
+  return request.stopping.max_tokens.value_or(std::min(StoppingParams::kDefaultMaxTokens, left));
+}
+
+}  // namespace ripplekv
