@@ -1,0 +1,37 @@
+#include "kernels/decode_attention.h"
+
+namespace ripplekv {
+
+int64_t DecodeAttentionItems(const DecodeAttentionArgs& args) {
+  int64_t splits = 0;
+  for (int s = 0; s < args.sequences; ++s) {
+    splits += (args.sequence[s].rows + kDecodeAttentionSplitRows - 1) / kDecodeAttentionSplitRows;
+  }
+  return splits * args.layout.kv_heads;
+}
+
+size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args) {
+  const int group = args.heads / args.layout.kv_heads;
+  return static_cast<size_t>(DecodeAttentionItems(args)) * static_cast<size_t>(group) *
+         static_cast<size_t>(args.layout.head_dim + 2);
+}
+
+void DecodeAttention(const DecodeAttentionArgs& args, ThreadPool* pool, Isa isa) {
+  const int64_t items = DecodeAttentionItems(args);
+  const int64_t heads = static_cast<int64_t>(args.sequences) * args.heads;
+  if (pool == nullptr) {
+    DecodeAttentionPartial(args, 0, items, isa);
+    DecodeAttentionMerge(args, 0, heads, isa);
+    return;
+  }
+  pool->ParallelFor(items, 1, [&](int64_t begin, int64_t end) {
+    DecodeAttentionPartial(args, begin, end, isa);
+  });
+  // A merge reads a few hundred floats a split: worth a region only where rows are many.
+  const int64_t grain = items > 64 ? args.heads : heads;
+  pool->ParallelFor(heads, grain, [&](int64_t begin, int64_t end) {
+    DecodeAttentionMerge(args, begin, end, isa);
+  });
+}
+
+}  // namespace ripplekv

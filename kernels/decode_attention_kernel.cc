@@ -1,0 +1,253 @@
+#include "kernels/isa_functions.h"
+#include "kernels/kv_load.h"
+
+namespace ripplekv::RIPPLEKV_ISA {
+namespace {
+
+constexpr int kSplit = kDecodeAttentionSplitRows;
+constexpr int kMaxVecs = kDecodeAttentionMaxHeadDim / kLanes;
+constexpr int kMaxQueries = 4;  // of a group at a time
+
+#if defined(__AVX512F__)
+constexpr int kRowTile = 4;    // keys at a time
+constexpr int kValueVecs = 4;  // vectors of a value row at a time
+#elif defined(__AVX2__)
+constexpr int kRowTile = 2;
+constexpr int kValueVecs = 1;
+#else
+constexpr int kRowTile = 1;
+constexpr int kValueVecs = 1;
+#endif
+
+/// The rows of one split of one KV head.
+struct Rows {
+  const KvPageLayout& layout;
+  const PagedSequence& sequence;
+  int kv_head;
+  int64_t first;
+  int count;
+};
+
+/// f(data, row, count) for each run of consecutive rows in a page; row counts from the split's start.
+template <typename T, typename F>
+RIPPLEKV_INLINE void ForRuns(const Rows& rows, size_t region, const F& f) {
+  const int64_t per_page = rows.layout.rows_per_page;
+  int64_t page = rows.first / per_page;
+  int64_t in_page = rows.first % per_page;
+  for (int row = 0; row < rows.count;) {
+    const int64_t room = per_page - in_page;
+    const int left = rows.count - row;
+    const int run = room < left ? static_cast<int>(room) : left;
+    const int64_t element = (rows.kv_head * per_page + in_page) * rows.layout.head_dim;
+    f(reinterpret_cast<const T*>(rows.sequence.pages[page] + region) + element, row, run);
+    row += run;
+    in_page = 0;
+    ++page;
+  }
+}
+
+/// scores[g][row + r] = q[g] . key r for `keys` consecutive rows.
+template <typename T, int queries, int keys>
+RIPPLEKV_INLINE void Dot(const T* k, int head_dim, const Vec (*q)[kMaxVecs], float (*scores)[kSplit],
+                         int row) {
+  Vec sum[keys][queries];
+  Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
+    Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA { sum[r.value][g.value] = Zero(); });
+  });
+  const int whole = head_dim / kLanes;
+  const int tail = head_dim % kLanes;
+  for (int c = 0; c < whole; ++c) {
+    Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
+      const Vec key = LoadKv(k + r.value * head_dim + c * kLanes);
+      Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+        sum[r.value][g.value] = Fma(q[g.value][c], key, sum[r.value][g.value]);
+      });
+    });
+  }
+  if (tail > 0) {
+    Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
+      const Vec key = LoadKvUpTo(k + r.value * head_dim + whole * kLanes, tail);
+      Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+        sum[r.value][g.value] = Fma(q[g.value][whole], key, sum[r.value][g.value]);
+      });
+    });
+  }
+  Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+    float* out = scores[g.value] + row;
+    if constexpr (keys == 4) {
+      StoreSums(out, sum[0][g.value], sum[1][g.value], sum[2][g.value], sum[3][g.value]);
+    } else {
+      Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA { out[r.value] = Sum(sum[r.value][g.value]); });
+    }
+  });
+}
+
+/// out[g][0 ... vecs * 16) = sum over rows of p[g][row] * value row from `column` on.
+template <typename T, int queries, int vecs>
+RIPPLEKV_INLINE void WeighValues(const Rows& rows, const float (*p)[kSplit], int column, float* out,
+                                 int64_t out_stride) {
+  const int head_dim = rows.layout.head_dim;
+  const int lanes = head_dim - column < kLanes ? head_dim - column : kLanes;  // of the last vector
+  Vec sum[queries][vecs];
+  Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+    Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA { sum[g.value][c.value] = Zero(); });
+  });
+  ForRuns<T>(rows, rows.layout.v_offset, [&](const T* v, int row, int count) RIPPLEKV_INLINE_LAMBDA {
+    for (int r = 0; r < count; ++r) {
+      Vec value[vecs];
+      Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+        const T* at = v + static_cast<int64_t>(r) * head_dim + column + c.value * kLanes;
+        value[c.value] = vecs == 1 ? LoadKvUpTo(at, lanes) : LoadKv(at);
+      });
+      Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+        const Vec weight = Set(p[g.value][row + r]);
+        Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+          sum[g.value][c.value] = Fma(weight, value[c.value], sum[g.value][c.value]);
+        });
+      });
+    }
+  });
+  Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+    float* o = out + g.value * out_stride + column;
+    if constexpr (vecs == 1) {
+      if (lanes < kLanes) return StorePart(o, lanes, sum[g.value][0]);
+    }
+    Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA { Store(o + c.value * kLanes, sum[g.value][c.value]); });
+  });
+}
+
+/// `queries` query heads of the group over one split. out: per query [d] values, then maximum and sum.
+template <typename T, int queries>
+void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_stride) {
+  const int head_dim = rows.layout.head_dim;
+  const int whole = head_dim / kLanes;
+  const int tail = head_dim % kLanes;
+  Vec scaled[queries][kMaxVecs];
+  const Vec scale = Set(1.0f / __builtin_sqrtf(static_cast<float>(head_dim)));
+  for (int g = 0; g < queries; ++g) {
+    const float* qg = q + g * head_dim;
+    for (int c = 0; c < whole; ++c) scaled[g][c] = Mul(Load(qg + c * kLanes), scale);
+    if (tail > 0) scaled[g][whole] = Mul(LoadPart(qg + whole * kLanes, tail), scale);
+  }
+
+  alignas(64) float p[queries][kSplit];
+  ForRuns<T>(rows, rows.layout.k_offset, [&](const T* k, int row, int count) RIPPLEKV_INLINE_LAMBDA {
+    int r = 0;
+    for (; r + kRowTile <= count; r += kRowTile) {
+      Dot<T, queries, kRowTile>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p, row + r);
+    }
+    for (; r < count; ++r) {
+      Dot<T, queries, 1>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p, row + r);
+    }
+  });
+
+  const float lowest = -__builtin_inff();
+  const int padded = (rows.count + kLanes - 1) / kLanes * kLanes;
+  for (int g = 0; g < queries; ++g) {
+    for (int r = rows.count; r < padded; ++r) p[g][r] = lowest;
+    Vec high = Set(lowest);
+    for (int r = 0; r < padded; r += kLanes) high = Max(high, Load(p[g] + r));
+    const float max = MaxLane(high);
+    Vec sum = Zero();
+    for (int r = 0; r < padded; r += kLanes) {
+      const Vec e = Exp(Sub(Load(p[g] + r), Set(max)));
+      Store(p[g] + r, e);
+      sum = Add(sum, e);
+    }
+    out[g * out_stride + head_dim] = max;
+    out[g * out_stride + head_dim + 1] = Sum(sum);
+  }
+
+  int column = 0;
+  if constexpr (kValueVecs > 1) {
+    for (; column + kValueVecs * kLanes <= head_dim; column += kValueVecs * kLanes) {
+      WeighValues<T, queries, kValueVecs>(rows, p, column, out, out_stride);
+    }
+  }
+  for (; column < head_dim; column += kLanes) {
+    WeighValues<T, queries, 1>(rows, p, column, out, out_stride);
+  }
+}
+
+template <typename T>
+void AttendItem(const Rows& rows, int group, const float* q, float* out, int64_t out_stride) {
+  for (int g = 0; g < group; g += kMaxQueries) {
+    const int queries = group - g < kMaxQueries ? group - g : kMaxQueries;
+    Unroll<kMaxQueries>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+      if (queries == i.value + 1) {
+        AttendSplit<T, i.value + 1>(rows, q + g * rows.layout.head_dim, out + g * out_stride,
+                                    out_stride);
+      }
+    });
+  }
+}
+
+int64_t Splits(int64_t rows) { return (rows + kSplit - 1) / kSplit; }
+
+}  // namespace
+
+void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end) {
+  const KvPageLayout& layout = args.layout;
+  const int group = args.heads / layout.kv_heads;
+  const int64_t stride = layout.head_dim + 2;
+  int64_t first_item = 0;  // of the sequence
+  for (int s = 0; s < args.sequences && first_item < end; ++s) {
+    const int64_t rows = args.sequence[s].rows;
+    const int64_t items = Splits(rows) * layout.kv_heads;
+    const int64_t from = begin > first_item ? begin - first_item : 0;
+    const int64_t to = end - first_item < items ? end - first_item : items;
+    for (int64_t i = from; i < to; ++i) {
+      const int kv_head = static_cast<int>(i % layout.kv_heads);
+      const int64_t row = i / layout.kv_heads * kSplit;
+      const int count = static_cast<int>(rows - row < kSplit ? rows - row : kSplit);
+      const Rows split{layout, args.sequence[s], kv_head, row, count};
+      const float* q =
+          args.q + (static_cast<int64_t>(s) * args.heads + kv_head * group) * layout.head_dim;
+      float* out = args.workspace + (first_item + i) * group * stride;
+      if (layout.type == KvType::kF32) {
+        AttendItem<float>(split, group, q, out, stride);
+      } else {
+        AttendItem<uint16_t>(split, group, q, out, stride);
+      }
+    }
+    first_item += items;
+  }
+}
+
+void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end) {
+  const KvPageLayout& layout = args.layout;
+  const int d = layout.head_dim;
+  const int group = args.heads / layout.kv_heads;
+  const int64_t stride = d + 2;
+  int64_t first_item = 0;
+  for (int s = 0; s < args.sequences; ++s) {
+    const int64_t splits = Splits(args.sequence[s].rows);
+    const int64_t first_head = static_cast<int64_t>(s) * args.heads;
+    for (int h = 0; h < args.heads; ++h) {
+      if (first_head + h < begin || first_head + h >= end) continue;
+      const float* parts = args.workspace + ((first_item + h / group) * group + h % group) * stride;
+      const int64_t step = layout.kv_heads * group * stride;
+      float* out = args.out + (first_head + h) * d;
+      float max = -__builtin_inff();
+      for (int64_t i = 0; i < splits; ++i) {
+        const float m = parts[i * step + d];
+        max = m > max ? m : max;
+      }
+      for (int c = 0; c < d; ++c) out[c] = 0;
+      float sum = 0;
+      for (int64_t i = 0; i < splits; ++i) {
+        const float* part = parts + i * step;
+        alignas(64) float weight[kLanes];
+        Store(weight, Exp(Set(part[d] - max)));
+        for (int c = 0; c < d; ++c) out[c] += weight[0] * part[c];
+        sum += weight[0] * part[d + 1];
+      }
+      if (splits > 0) {
+        for (int c = 0; c < d; ++c) out[c] /= sum;
+      }
+    }
+    first_item += splits * layout.kv_heads;
+  }
+}
+
+}  // namespace ripplekv::RIPPLEKV_ISA

@@ -1,0 +1,70 @@
+// The public kernels that have a build per instruction set.
+#include "kernels/decode_attention.h"
+#include "kernels/isa_functions.h"
+#include "kernels/kl_divergence.h"
+#include "kernels/packed_linear.h"
+#include "kernels/packed_matrix.h"
+#include "kernels/rms_norm.h"
+#include "kernels/swiglu.h"
+#include "kernels/window_scores.h"
+
+namespace ripplekv {
+
+void ExpandRows(const PackedMatrix& w, int64_t row_begin, int64_t row_end, float* out, Isa isa) {
+  ForIsa(isa, isa_base::ExpandRows, isa_v3::ExpandRows, isa_v4::ExpandRows)(w, row_begin, row_end,
+                                                                            out);
+}
+
+void ExpandRowsBf16(const PackedMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out,
+                    Isa isa) {
+  ForIsa(isa, isa_base::ExpandRowsBf16, isa_v3::ExpandRowsBf16, isa_v4::ExpandRowsBf16)(
+      w, row_begin, row_end, out);
+}
+
+void PackedLinear(const PackedMatrix& w, const float* x, int64_t x_stride, int m, float* y,
+                  int64_t y_stride, int64_t row_begin, int64_t row_end, Isa isa) {
+  ForIsa(isa, isa_base::PackedLinear, isa_v3::PackedLinear, isa_v4::PackedLinear)(
+      w, x, x_stride, m, y, y_stride, row_begin, row_end);
+}
+
+void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t item_begin, int64_t item_end,
+                            Isa isa) {
+  ForIsa(isa, isa_base::DecodeAttentionPartial, isa_v3::DecodeAttentionPartial,
+         isa_v4::DecodeAttentionPartial)(args, item_begin, item_end);
+}
+
+void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end, Isa isa) {
+  ForIsa(isa, isa_base::DecodeAttentionMerge, isa_v3::DecodeAttentionMerge,
+         isa_v4::DecodeAttentionMerge)(args, begin, end);
+}
+
+void LogSoftmax(const float* logits, int64_t n, float* out, Isa isa) {
+  ForIsa(isa, isa_base::LogSoftmax, isa_v3::LogSoftmax, isa_v4::LogSoftmax)(logits, n, out);
+}
+
+double KlDivergence(const float* p_log_probs, const float* q_log_probs, int64_t n, Isa isa) {
+  return ForIsa(isa, isa_base::KlDivergence, isa_v3::KlDivergence, isa_v4::KlDivergence)(
+      p_log_probs, q_log_probs, n);
+}
+
+double KlDivergenceOfLogits(const float* p_logits, const float* q_logits, int64_t n, Isa isa) {
+  return ForIsa(isa, isa_base::KlDivergenceOfLogits, isa_v3::KlDivergenceOfLogits,
+                isa_v4::KlDivergenceOfLogits)(p_logits, q_logits, n);
+}
+
+void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* y,
+             int64_t row_begin, int64_t row_end, Isa isa) {
+  ForIsa(isa, isa_base::RmsNorm, isa_v3::RmsNorm, isa_v4::RmsNorm)(x, weight, cols, epsilon, y,
+                                                                  row_begin, row_end);
+}
+
+void SwiGlu(const float* gate, const float* up, int64_t n, float* out, Isa isa) {
+  ForIsa(isa, isa_base::SwiGlu, isa_v3::SwiGlu, isa_v4::SwiGlu)(gate, up, n, out);
+}
+
+void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end, Isa isa) {
+  ForIsa(isa, isa_base::WindowScores, isa_v3::WindowScores, isa_v4::WindowScores)(args, head_begin,
+                                                                                 head_end);
+}
+
+}  // namespace ripplekv
