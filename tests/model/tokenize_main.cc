@@ -1,19 +1,18 @@
-// Token ids for scripts and tests: one JSON request a line on standard input, one JSON reply a line
-// on standard output.
+// Token ids for tests: a JSON request a line on standard input, a JSON reply a line on standard output.
 //   tokenize_main MODEL.gguf
-//   {"text": "...", "special": true}                       -> {"ids": [...], "text": "...",
-//   "missing": null or offset}
-//   {"messages": [{"role": .., "content": ..}], "generate": true} -> {"ids": [...], "rendered":
-//   "..."}
-//   {"template": "...", "messages": [...], ...}            -> the same with another template
-//   {"ids": [...], "skip_special": false}                  -> {"text": "...", "stream": ["...",
-//   ...]}
+//   {"text": "...", "special": true}  -> {"ids": [...], "text": "...", "missing": null or an offset}
+//   {"messages": [{"role": "...", "content": "..."}], "generate": true}
+//                                     -> {"ids": [...], "rendered": "...", "user": ["...", ...]}
+//   {"template": "...", "bos_token": "...", "eos_token": "...", "messages": ...}
+//                                     -> the same by another template
+//   {"ids": [...], "skip_special": false}  -> {"text": "...", "stream": ["...", ...]}
 // A failure is {"error": "...", "code": "..."}.
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "model/chat_template.h"
 #include "model/tokenizer.h"
 
 namespace ripplekv {
@@ -50,6 +49,33 @@ json DecodeIds(const Tokenizer& tokenizer, const json& request) {
   return {{"text", *text}, {"stream", stream}};
 }
 
+json RenderMessages(const GgufFile& file, const Tokenizer& tokenizer, const json& request) {
+  absl::StatusOr<ChatTemplate> chat = absl::UnknownError("unset");
+  if (request.contains("template")) {
+    ChatTemplate::TokenTexts tokens;
+    if (request.contains("bos_token")) tokens.bos = request["bos_token"];
+    if (request.contains("eos_token")) tokens.eos = request["eos_token"];
+    chat = ChatTemplate::Parse(std::string(request["template"]), tokens);
+  } else {
+    chat = ChatTemplate::FromGguf(file, tokenizer);
+  }
+  if (!chat.ok()) return Failure(chat.status());
+  std::vector<ChatMessage> messages;
+  for (const json& message : request.at("messages")) {
+    messages.push_back({message.at("role"), message.at("content")});
+  }
+  const auto segments = chat->Render(messages, request.value("generate", false));
+  if (!segments.ok()) return Failure(segments.status());
+  const auto ids = tokenizer.EncodeSegments(*segments);
+  if (!ids.ok()) return Failure(ids.status());
+  json reply = {{"ids", *ids}, {"rendered", ""}, {"user", json::array()}};
+  for (const TextSegment& segment : *segments) {
+    reply["rendered"] = std::string(reply["rendered"]) + segment.text;
+    if (segment.from_user) reply["user"].push_back(segment.text);
+  }
+  return reply;
+}
+
 int Main(const std::string& path) {
   const auto file = GgufFile::Open(path);
   if (!file.ok()) {
@@ -66,6 +92,8 @@ int Main(const std::string& path) {
     json reply;
     if (request.contains("text")) {
       reply = EncodeText(**tokenizer, request);
+    } else if (request.contains("messages")) {
+      reply = RenderMessages(*file, **tokenizer, request);
     } else {
       reply = DecodeIds(**tokenizer, request);
     }
