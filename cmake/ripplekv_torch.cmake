@@ -15,11 +15,17 @@ endif()
 
 list(APPEND CMAKE_PREFIX_PATH "${RIPPLEKV_TORCH_DIR}/share/cmake/Torch")
 find_package(Torch 2.13 REQUIRED)
-find_package(OpenMP REQUIRED)
+# One OpenMP runtime in the process: the one that LibTorch brings.
+file(GLOB RIPPLEKV_GOMP "${RIPPLEKV_TORCH_DIR}/lib/libgomp*.so*")
+if(NOT RIPPLEKV_GOMP)
+  find_package(OpenMP REQUIRED)
+  set(RIPPLEKV_GOMP OpenMP::OpenMP_CXX)
+endif()
 
 add_library(ripplekv_torch INTERFACE)
 target_compile_options(ripplekv_torch INTERFACE
   "SHELL:-idirafter ${RIPPLEKV_TORCH_DIR}/include"
   "SHELL:-idirafter ${RIPPLEKV_TORCH_DIR}/include/torch/csrc/api/include" -fopenmp)
 target_link_libraries(ripplekv_torch INTERFACE
-  "${RIPPLEKV_TORCH_DIR}/lib/libtorch.so" "${RIPPLEKV_TORCH_DIR}/lib/libtorch_cpu.so" "${RIPPLEKV_TORCH_DIR}/lib/libc10.so")
+  "${RIPPLEKV_TORCH_DIR}/lib/libtorch.so" "${RIPPLEKV_TORCH_DIR}/lib/libtorch_cpu.so" "${RIPPLEKV_TORCH_DIR}/lib/libc10.so"
+  ${RIPPLEKV_GOMP})
