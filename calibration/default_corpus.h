@@ -7,7 +7,7 @@
 
 namespace ripplekv {
 
-// The texts of calibration/corpus/*.txt in byte order of their names, part of the program.
+// The texts of calibration/corpus/[0-9]*.txt in byte order of their names, part of the program.
 absl::StatusOr<Corpus> DefaultCorpus();
 
 // DefaultCorpus() for "default" or an empty name, else LoadCorpus.

@@ -85,6 +85,7 @@ absl::Status ProfileStore::Scan() {
   const std::lock_guard lock(mutex_);
   absl::StatusOr<std::vector<std::string>> names = FileNames();
   if (!names.ok()) return names.status();
+  std::error_code ignored;
   for (const std::string& name : *names) {
     if (IsTemporaryName(name)) {
       RemoveIfAbandoned(Path(name));
@@ -93,7 +94,7 @@ absl::Status ProfileStore::Scan() {
     } else if (IsIdWithSuffix(name, kRunSuffix)) {
       ReadRun(name.substr(0, 64)).IgnoreError();
     } else if (name[0] != '.' && !absl::StrContains(name, kCorruptMark) &&
-               !std::filesystem::is_directory(Path(name))) {
+               !std::filesystem::is_directory(Path(name), ignored)) {
       Report({name, "not a name this store uses", ""});
     }
   }
