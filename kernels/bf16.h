@@ -13,7 +13,8 @@ inline float Bf16ToFloat(uint16_t x) {
   return f;
 }
 
-/// Rounds to nearest, ties to even. Overflow gives infinity; a NaN stays a (quiet) NaN of the same sign.
+/// Rounds to nearest, ties to even. Overflow gives infinity; a NaN stays a (quiet) NaN of the same
+/// sign.
 inline uint16_t FloatToBf16(float f) {
   uint32_t bits;
   std::memcpy(&bits, &f, sizeof bits);

@@ -24,9 +24,8 @@ void DecodeAttention(const DecodeAttentionArgs& args, ThreadPool* pool, Isa isa)
     DecodeAttentionMerge(args, 0, heads, isa);
     return;
   }
-  pool->ParallelFor(items, 1, [&](int64_t begin, int64_t end) {
-    DecodeAttentionPartial(args, begin, end, isa);
-  });
+  pool->ParallelFor(
+      items, 1, [&](int64_t begin, int64_t end) { DecodeAttentionPartial(args, begin, end, isa); });
   // A merge reads a few hundred floats a split: worth a region only where rows are many.
   const int64_t grain = items > 64 ? args.heads : heads;
   pool->ParallelFor(heads, grain, [&](int64_t begin, int64_t end) {

@@ -11,7 +11,8 @@ namespace ripplekv {
 
 /// A sequence's cached rows of one layer.
 struct PagedSequence {
-  const std::byte* const* pages = nullptr;  // [ceil(rows / rows_per_page)], each aligned to 64 bytes
+  const std::byte* const* pages =
+      nullptr;  // [ceil(rows / rows_per_page)], each aligned to 64 bytes
   int64_t rows = 0;
 };
 
@@ -21,17 +22,18 @@ inline constexpr int kDecodeAttentionMaxHeadDim = 512;
 /// One new token of each of several sequences attends to all rows of its own cache.
 struct DecodeAttentionArgs {
   KvPageLayout layout;
-  int heads = 0;                               // query heads, a multiple of layout.kv_heads
+  int heads = 0;  // query heads, a multiple of layout.kv_heads
   int sequences = 0;
-  const PagedSequence* sequence = nullptr;     // [sequences]
-  const float* q = nullptr;                    // [sequences, heads, d], rotated, not scaled
-  float* out = nullptr;                        // [sequences, heads, d]
-  float* workspace = nullptr;                  // [DecodeAttentionWorkspaceFloats(args)]
+  const PagedSequence* sequence = nullptr;  // [sequences]
+  const float* q = nullptr;                 // [sequences, heads, d], rotated, not scaled
+  float* out = nullptr;                     // [sequences, heads, d]
+  float* workspace = nullptr;               // [DecodeAttentionWorkspaceFloats(args)]
 };
 
 /// out = softmax(q k^T / sqrt(d)) v in fp32; zeros for a sequence without rows. head_dim is at most
-/// kDecodeAttentionMaxHeadDim. Rows are taken in splits of 256 by row number, merged in order, and every row's score in a
-/// fixed order of lanes: a sequence's bits do not depend on the others, the ranges, the threads or where its pages lie.
+/// kDecodeAttentionMaxHeadDim. Rows are taken in splits of 256 by row number, merged in order, and
+/// every row's score in a fixed order of lanes: a sequence's bits do not depend on the others, the
+/// ranges, the threads or where its pages lie.
 ///
 /// Items are all (sequence, KV head, split); rows of a split never cross to another item.
 int64_t DecodeAttentionItems(const DecodeAttentionArgs& args);

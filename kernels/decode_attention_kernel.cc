@@ -28,7 +28,8 @@ struct Rows {
   int count;
 };
 
-/// f(data, row, count) for each run of consecutive rows in a page; row counts from the split's start.
+/// f(data, row, count) for each run of consecutive rows in a page; row counts from the split's
+/// start.
 template <typename T, typename F>
 RIPPLEKV_INLINE void ForRuns(const Rows& rows, size_t region, const F& f) {
   const int64_t per_page = rows.layout.rows_per_page;
@@ -48,8 +49,8 @@ RIPPLEKV_INLINE void ForRuns(const Rows& rows, size_t region, const F& f) {
 
 /// scores[g][row + r] = q[g] . key r for `keys` consecutive rows.
 template <typename T, int queries, int keys>
-RIPPLEKV_INLINE void Dot(const T* k, int head_dim, const Vec (*q)[kMaxVecs], float (*scores)[kSplit],
-                         int row) {
+RIPPLEKV_INLINE void Dot(const T* k, int head_dim, const Vec (*q)[kMaxVecs],
+                         float (*scores)[kSplit], int row) {
   Vec sum[keys][queries];
   Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
     Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA { sum[r.value][g.value] = Zero(); });
@@ -77,7 +78,8 @@ RIPPLEKV_INLINE void Dot(const T* k, int head_dim, const Vec (*q)[kMaxVecs], flo
     if constexpr (keys == 4) {
       StoreSums(out, sum[0][g.value], sum[1][g.value], sum[2][g.value], sum[3][g.value]);
     } else {
-      Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA { out[r.value] = Sum(sum[r.value][g.value]); });
+      Unroll<keys>([&](auto r)
+                       RIPPLEKV_INLINE_LAMBDA { out[r.value] = Sum(sum[r.value][g.value]); });
     }
   });
 }
@@ -92,31 +94,34 @@ RIPPLEKV_INLINE void WeighValues(const Rows& rows, const float (*p)[kSplit], int
   Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
     Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA { sum[g.value][c.value] = Zero(); });
   });
-  ForRuns<T>(rows, rows.layout.v_offset, [&](const T* v, int row, int count) RIPPLEKV_INLINE_LAMBDA {
-    for (int r = 0; r < count; ++r) {
-      Vec value[vecs];
-      Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
-        const T* at = v + static_cast<int64_t>(r) * head_dim + column + c.value * kLanes;
-        value[c.value] = vecs == 1 ? LoadKvUpTo(at, lanes) : LoadKv(at);
-      });
-      Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-        const Vec weight = Set(p[g.value][row + r]);
-        Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
-          sum[g.value][c.value] = Fma(weight, value[c.value], sum[g.value][c.value]);
-        });
-      });
-    }
-  });
+  ForRuns<T>(rows, rows.layout.v_offset,
+             [&](const T* v, int row, int count) RIPPLEKV_INLINE_LAMBDA {
+               for (int r = 0; r < count; ++r) {
+                 Vec value[vecs];
+                 Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+                   const T* at = v + static_cast<int64_t>(r) * head_dim + column + c.value * kLanes;
+                   value[c.value] = vecs == 1 ? LoadKvUpTo(at, lanes) : LoadKv(at);
+                 });
+                 Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+                   const Vec weight = Set(p[g.value][row + r]);
+                   Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+                     sum[g.value][c.value] = Fma(weight, value[c.value], sum[g.value][c.value]);
+                   });
+                 });
+               }
+             });
   Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
     float* o = out + g.value * out_stride + column;
     if constexpr (vecs == 1) {
       if (lanes < kLanes) return StorePart(o, lanes, sum[g.value][0]);
     }
-    Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA { Store(o + c.value * kLanes, sum[g.value][c.value]); });
+    Unroll<vecs>(
+        [&](auto c) RIPPLEKV_INLINE_LAMBDA { Store(o + c.value * kLanes, sum[g.value][c.value]); });
   });
 }
 
-/// `queries` query heads of the group over one split. out: per query [d] values, then maximum and sum.
+/// `queries` query heads of the group over one split. out: per query [d] values, then maximum and
+/// sum.
 template <typename T, int queries>
 void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_stride) {
   const int head_dim = rows.layout.head_dim;
@@ -131,15 +136,17 @@ void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_strid
   }
 
   alignas(64) float p[queries][kSplit];
-  ForRuns<T>(rows, rows.layout.k_offset, [&](const T* k, int row, int count) RIPPLEKV_INLINE_LAMBDA {
-    int r = 0;
-    for (; r + kRowTile <= count; r += kRowTile) {
-      Dot<T, queries, kRowTile>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p, row + r);
-    }
-    for (; r < count; ++r) {
-      Dot<T, queries, 1>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p, row + r);
-    }
-  });
+  ForRuns<T>(
+      rows, rows.layout.k_offset, [&](const T* k, int row, int count) RIPPLEKV_INLINE_LAMBDA {
+        int r = 0;
+        for (; r + kRowTile <= count; r += kRowTile) {
+          Dot<T, queries, kRowTile>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p,
+                                    row + r);
+        }
+        for (; r < count; ++r) {
+          Dot<T, queries, 1>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p, row + r);
+        }
+      });
 
   const float lowest = -__builtin_inff();
   const int padded = (rows.count + kLanes - 1) / kLanes * kLanes;

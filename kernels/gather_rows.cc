@@ -30,7 +30,8 @@ void ForRuns(const KvPageLayout& layout, int64_t begin, int64_t end, const F& f)
   for (int64_t row = begin; row < end;) {
     const int64_t page = row / layout.rows_per_page;
     const int in_page = static_cast<int>(row % layout.rows_per_page);
-    const int count = static_cast<int>(std::min<int64_t>(end - row, layout.rows_per_page - in_page));
+    const int count =
+        static_cast<int>(std::min<int64_t>(end - row, layout.rows_per_page - in_page));
     f(page, in_page, row, count);
     row += count;
   }
@@ -48,9 +49,8 @@ void GatherRows(const GatherRowsArgs& args, int64_t begin, int64_t end) {
         const int64_t entry = row + i - args.first_row;
         const int64_t source =
             args.indices == nullptr ? entry : args.indices[h * args.indices_stride + entry];
-        const int64_t offset =
-            (h * args.kv_head_stride + source * layout.head_dim) *
-            static_cast<int64_t>(KvTypeBytes(layout.type));
+        const int64_t offset = (h * args.kv_head_stride + source * layout.head_dim) *
+                               static_cast<int64_t>(KvTypeBytes(layout.type));
         std::memcpy(base + layout.KeyOffset(h, in_page + i), At(args.k, offset), bytes);
         std::memcpy(base + layout.ValueOffset(h, in_page + i), At(args.v, offset), bytes);
         const int32_t position = args.first_position + static_cast<int32_t>(source);
@@ -86,7 +86,8 @@ void ReadRows(const KvPageLayout& layout, const std::byte* const* pages, int64_t
       std::memcpy(At(k, offset), base + layout.KeyOffset(h, in_page), bytes);
       std::memcpy(At(v, offset), base + layout.ValueOffset(h, in_page), bytes);
       if (positions != nullptr) {
-        std::memcpy(positions + h * positions_stride + row, base + layout.PositionOffset(h, in_page),
+        std::memcpy(positions + h * positions_stride + row,
+                    base + layout.PositionOffset(h, in_page),
                     static_cast<size_t>(count) * sizeof(int32_t));
       }
     }

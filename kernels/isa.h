@@ -4,8 +4,9 @@
 
 namespace ripplekv {
 
-/// Instruction sets the hot kernels are compiled for. Every kernel computes in 16 lanes whatever the width of the
-/// machine's registers, so kV3 and kV4 give the same bits; kBase has no fused multiply-add and differs in rounding.
+/// Instruction sets the hot kernels are compiled for. Every kernel computes in 16 lanes whatever
+/// the width of the machine's registers, so kV3 and kV4 give the same bits; kBase has no fused
+/// multiply-add and differs in rounding.
 enum class Isa : uint8_t {
   kBase,  // x86-64
   kV3,    // x86-64-v3: AVX2, FMA, F16C

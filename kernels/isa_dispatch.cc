@@ -55,7 +55,7 @@ double KlDivergenceOfLogits(const float* p_logits, const float* q_logits, int64_
 void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* y,
              int64_t row_begin, int64_t row_end, Isa isa) {
   ForIsa(isa, isa_base::RmsNorm, isa_v3::RmsNorm, isa_v4::RmsNorm)(x, weight, cols, epsilon, y,
-                                                                  row_begin, row_end);
+                                                                   row_begin, row_end);
 }
 
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out, Isa isa) {
@@ -64,7 +64,7 @@ void SwiGlu(const float* gate, const float* up, int64_t n, float* out, Isa isa) 
 
 void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end, Isa isa) {
   ForIsa(isa, isa_base::WindowScores, isa_v3::WindowScores, isa_v4::WindowScores)(args, head_begin,
-                                                                                 head_end);
+                                                                                  head_end);
 }
 
 }  // namespace ripplekv

@@ -7,9 +7,10 @@
 
 namespace ripplekv {
 
-/// How cached rows of one layer lie in a page: keys [kv_heads, rows_per_page, d], values likewise, then the logical
-/// position of each row, int32 [kv_heads, rows_per_page]. Each region starts at a multiple of 64 bytes. Row r of a
-/// sequence is row r % rows_per_page of its page r / rows_per_page.
+/// How cached rows of one layer lie in a page: keys [kv_heads, rows_per_page, d], values likewise,
+/// then the logical position of each row, int32 [kv_heads, rows_per_page]. Each region starts at a
+/// multiple of 64 bytes. Row r of a sequence is row r % rows_per_page of its page r /
+/// rows_per_page.
 struct KvPageLayout {
   KvType type = KvType::kF32;
   int kv_heads = 0;
@@ -34,7 +35,8 @@ struct KvPageLayout {
   /// Pages that `rows` rows take.
   int64_t PagesFor(int64_t rows) const { return (rows + rows_per_page - 1) / rows_per_page; }
 
-  /// Byte offset in the page of the key row, the value row, the position of row `row` (in the page) of a KV head.
+  /// Byte offset in the page of the key row, the value row, the position of row `row` (in the page)
+  /// of a KV head.
   size_t KeyOffset(int kv_head, int row) const { return k_offset + ElementOffset(kv_head, row); }
   size_t ValueOffset(int kv_head, int row) const { return v_offset + ElementOffset(kv_head, row); }
   size_t PositionOffset(int kv_head, int row) const {

@@ -1,4 +1,5 @@
-// Decoding 32 consecutive weights of a row to two vectors, for each tensor type. Per instruction set, like simd.h.
+// Decoding 32 consecutive weights of a row to two vectors, for each tensor type. Per instruction
+// set, like simd.h.
 #pragma once
 
 #include "kernels/packed_matrix.h"

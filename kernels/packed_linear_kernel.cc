@@ -4,8 +4,8 @@
 namespace ripplekv::RIPPLEKV_ISA {
 namespace {
 
-// Every y[i, r] is one vector accumulator that takes 16 columns at a time in order, then Sum. Which of the loops below
-// computes it changes nothing but the speed.
+// Every y[i, r] is one vector accumulator that takes 16 columns at a time in order, then Sum. Which
+// of the loops below computes it changes nothing but the speed.
 
 #if defined(__AVX512F__)
 constexpr int kTileRows = 4;   // of w
@@ -58,7 +58,8 @@ struct Tile {
       if constexpr (rows == 4) {
         StoreSums(yi, sum[0][i.value], sum[1][i.value], sum[2][i.value], sum[3][i.value]);
       } else {
-        Unroll<rows>([&](auto r) RIPPLEKV_INLINE_LAMBDA { yi[r.value] = Sum(sum[r.value][i.value]); });
+        Unroll<rows>([&](auto r)
+                         RIPPLEKV_INLINE_LAMBDA { yi[r.value] = Sum(sum[r.value][i.value]); });
       }
     });
   }
@@ -108,10 +109,11 @@ RIPPLEKV_INLINE void Direct(const Task& t, int64_t row, int first) {
   tile.Write(t.y + first * t.y_stride + row, t.y_stride);
 }
 
-/// Rows [row, row + rows) of w from the buffer, for the rows [first, first + batch) of x and some columns.
+/// Rows [row, row + rows) of w from the buffer, for the rows [first, first + batch) of x and some
+/// columns.
 template <int rows, int batch>
-RIPPLEKV_INLINE void FromBuffer(const float* buffer, const float* x, int64_t x_stride, int64_t columns,
-                                Tile<rows, batch>* tile) {
+RIPPLEKV_INLINE void FromBuffer(const float* buffer, const float* x, int64_t x_stride,
+                                int64_t columns, Tile<rows, batch>* tile) {
   for (int64_t k = 0; k < columns; k += kLanes) {
     Vec w[rows];
     Unroll<rows>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
@@ -183,7 +185,8 @@ void Buffered(const Task& t, int64_t row) {
 template <typename D, int rows>
 RIPPLEKV_INLINE void DirectRows(const Task& t, int64_t row) {
   int first = 0;
-  for (; first + kDirectBatch <= t.m; first += kDirectBatch) Direct<D, rows, kDirectBatch>(t, row, first);
+  for (; first + kDirectBatch <= t.m; first += kDirectBatch)
+    Direct<D, rows, kDirectBatch>(t, row, first);
   for (; first < t.m; ++first) Direct<D, rows, 1>(t, row, first);
 }
 

@@ -1,8 +1,10 @@
-// Sixteen fp32 lanes. Included by the files that CMake compiles once per instruction set, with RIPPLEKV_ISA naming the
-// inner namespace; everything here is always inlined, so nothing compiled for a wide machine can be linked into a plain
-// one. For the same reason those files call no inline function or template from outside their namespace.
+// Sixteen fp32 lanes. Included by the files that CMake compiles once per instruction set, with
+// RIPPLEKV_ISA naming the inner namespace; everything here is always inlined, so nothing compiled
+// for a wide machine can be linked into a plain one. For the same reason those files call no inline
+// function or template from outside their namespace.
 //
-// All widths do the same operations on the same lanes in the same order. Built with -ffp-contract=off.
+// All widths do the same operations on the same lanes in the same order. Built with
+// -ffp-contract=off.
 #pragma once
 
 #include <cstdint>
@@ -84,8 +86,8 @@ RIPPLEKV_INLINE Vec LoadInt8(const void* p) {
 RIPPLEKV_INLINE void StoreBf16(uint16_t* p, Vec a) {
   const __m512i bits = _mm512_castps_si512(a.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded =
-      _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __m512i rounded = _mm512_srli_epi32(
+      _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
   const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
   const __m512i chosen =
       _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), rounded, quiet);
@@ -101,18 +103,17 @@ RIPPLEKV_INLINE NibbleTable MakeNibbleTable(float d, float m) {
   return {Fma(q, Set(d), Set(m))};
 }
 RIPPLEKV_INLINE void LookUp(NibbleTable table, const void* bytes, Vec* low, Vec* high) {
-  const __m512i q =
-      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  const __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
   *low = {_mm512_permutexvar_ps(q, table.values.v)};  // reads the low four bits only
   *high = {_mm512_permutexvar_ps(_mm512_srli_epi32(q, 4), table.values.v)};
 }
 
 /// The four lanes left after adding lane + 8 and lane + 4, of four vectors side by side.
 RIPPLEKV_INLINE __m512 FoldFour(Vec a, Vec b, Vec c, Vec d) {
-  const __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a.v, b.v, 0x44),
-                                  _mm512_shuffle_f32x4(a.v, b.v, 0xee));
-  const __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c.v, d.v, 0x44),
-                                  _mm512_shuffle_f32x4(c.v, d.v, 0xee));
+  const __m512 ab =
+      _mm512_add_ps(_mm512_shuffle_f32x4(a.v, b.v, 0x44), _mm512_shuffle_f32x4(a.v, b.v, 0xee));
+  const __m512 cd =
+      _mm512_add_ps(_mm512_shuffle_f32x4(c.v, d.v, 0x44), _mm512_shuffle_f32x4(c.v, d.v, 0xee));
   return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
 }
 /// out[0 ... 3] = Sum of each.
@@ -186,11 +187,10 @@ RIPPLEKV_INLINE Vec LoadInt8(const void* p) {
 RIPPLEKV_INLINE __m256i RoundToBf16(__m256 a) {
   const __m256i bits = _mm256_castps_si256(a);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
   const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
-  return _mm256_blendv_epi8(rounded, quiet,
-                            _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+  return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
 }
 RIPPLEKV_INLINE void StoreBf16(uint16_t* p, Vec a) {
   const __m256i packed = _mm256_packus_epi32(RoundToBf16(a.lo), RoundToBf16(a.hi));
@@ -244,7 +244,8 @@ RIPPLEKV_INLINE Vec Set(float x) {
 }
 RIPPLEKV_INLINE Vec Zero() { return Set(0); }
 RIPPLEKV_INLINE Vec Load(const float* p) {
-  return {{LoadAs<Float4>(p), LoadAs<Float4>(p + 4), LoadAs<Float4>(p + 8), LoadAs<Float4>(p + 12)}};
+  return {
+      {LoadAs<Float4>(p), LoadAs<Float4>(p + 4), LoadAs<Float4>(p + 8), LoadAs<Float4>(p + 12)}};
 }
 RIPPLEKV_INLINE void Store(float* p, Vec a) { __builtin_memcpy(p, a.q, sizeof a.q); }
 RIPPLEKV_INLINE Vec Add(Vec a, Vec b) {
@@ -284,7 +285,8 @@ RIPPLEKV_INLINE Vec PowerOfTwo(Vec t) {
   return c;
 }
 RIPPLEKV_INLINE float HalfToFloat(uint16_t h) {
-  // Shifts exponent and mantissa into place and rebiases by a multiplication, which also normalises subnormals.
+  // Shifts exponent and mantissa into place and rebiases by a multiplication, which also normalises
+  // subnormals.
   const uint32_t magnitude = static_cast<uint32_t>(h & 0x7fff) << 13;
   float f = LoadAs<float>(&magnitude) * 0x1p112f;
   uint32_t bits = LoadAs<uint32_t>(&f);
@@ -314,9 +316,10 @@ RIPPLEKV_INLINE void StoreBf16(uint16_t* p, Vec a) {
   for (int i = 0; i < 16; ++i) {
     const float f = a.q[i / 4][i % 4];
     const uint32_t bits = LoadAs<uint32_t>(&f);
-    const uint16_t rounded = (bits & 0x7fffffffu) > 0x7f800000u
-                                 ? static_cast<uint16_t>((bits >> 16) | 0x40u)
-                                 : static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+    const uint16_t rounded =
+        (bits & 0x7fffffffu) > 0x7f800000u
+            ? static_cast<uint16_t>((bits >> 16) | 0x40u)
+            : static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
     __builtin_memcpy(p + i, &rounded, sizeof rounded);
   }
 }
@@ -385,8 +388,8 @@ RIPPLEKV_INLINE void StorePart(float* p, int64_t n, Vec a) {
   for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
-/// exp by Cody and Waite's reduction and the Cephes polynomial, relative error about 1e-7. 0 below -87.3, finite above
-/// 88.37; NaN stays.
+/// exp by Cody and Waite's reduction and the Cephes polynomial, relative error about 1e-7. 0 below
+/// -87.3, finite above 88.37; NaN stays.
 RIPPLEKV_INLINE Vec Exp(Vec x) {
   const Vec magic = Set(12582912.0f);
   const Vec bounded = Max(Set(-87.3f), Min(Set(88.37f), x));

@@ -11,9 +11,10 @@ namespace ripplekv {
 
 /// Splits loops over a fixed set of threads: the caller and threads - 1 workers.
 ///
-/// Workers spin for about 50 us after a region and then sleep. The caller never waits for a worker that has not
-/// started: it takes over whatever is left, so a busy machine degrades to one thread.
-/// One thread at a time may call ParallelFor; bodies must not throw and must not call ParallelFor of the same pool.
+/// Workers spin for about 50 us after a region and then sleep. The caller never waits for a worker
+/// that has not started: it takes over whatever is left, so a busy machine degrades to one thread.
+/// One thread at a time may call ParallelFor; bodies must not throw and must not call ParallelFor
+/// of the same pool.
 class ThreadPool {
  public:
   /// threads >= 1 counts the caller. Smaller values mean 1.
@@ -24,8 +25,9 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  /// Calls f(begin, end) on disjoint ranges that cover [0, n), each at most `grain` long (one call of the whole range
-  /// where n <= grain or threads() == 1). Which thread runs a range is not fixed: results must not depend on it.
+  /// Calls f(begin, end) on disjoint ranges that cover [0, n), each at most `grain` long (one call
+  /// of the whole range where n <= grain or threads() == 1). Which thread runs a range is not
+  /// fixed: results must not depend on it.
   template <typename F>
   void ParallelFor(int64_t n, int64_t grain, F&& f) {
     if (n <= 0) return;
@@ -34,7 +36,8 @@ class ThreadPool {
       return;
     }
     using Body = std::remove_reference_t<F>;
-    Run(n, grain,
+    Run(
+        n, grain,
         [](void* body, int64_t begin, int64_t end) { (*static_cast<Body*>(body))(begin, end); },
         const_cast<void*>(static_cast<const void*>(&f)));
   }

@@ -35,7 +35,8 @@ void Perturb(const PerturbArgs& args, int64_t row_begin, int64_t row_end) {
   const double alpha = static_cast<double>(args.eta) / std::sqrt(static_cast<double>(d));
   const auto copy = [&](const T* from, T* to, int64_t begin, int64_t end) {
     if (from != to && begin < end) {
-      std::memcpy(to + begin * d, from + begin * d, static_cast<size_t>((end - begin) * d) * sizeof(T));
+      std::memcpy(to + begin * d, from + begin * d,
+                  static_cast<size_t>((end - begin) * d) * sizeof(T));
     }
   };
   for (int h = 0; h < args.kv_heads; ++h) {

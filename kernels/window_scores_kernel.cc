@@ -4,7 +4,8 @@
 namespace ripplekv::RIPPLEKV_ISA {
 namespace {
 
-// Queries lie in the lanes and keys are broadcast, so that nothing is summed across lanes but the mean over the window.
+// Queries lie in the lanes and keys are broadcast, so that nothing is summed across lanes but the
+// mean over the window.
 #if defined(__AVX512F__)
 constexpr int kQueryVecs = 2;
 constexpr int kKeys = 8;
@@ -24,7 +25,8 @@ class Block {
  public:
   Block(const WindowScoresArgs& args, int head, int first)
       : args_(args),
-        k_(static_cast<const T*>(args.k) + head / (args.heads / args.kv_heads) * args.kv_head_stride) {
+        k_(static_cast<const T*>(args.k) +
+           head / (args.heads / args.kv_heads) * args.kv_head_stride) {
     const T* q = static_cast<const T*>(args.q);
     const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(args.head_dim));
     for (int i = 0; i < kQueries; ++i) {
@@ -50,7 +52,8 @@ class Block {
       Vec s[kKeys][kQueryVecs];
       Scores(u, s);
       if (u + kKeys > before) {
-        // Key u is row u - before of the window: hidden from the queries before it. There is none beyond the last row.
+        // Key u is row u - before of the window: hidden from the queries before it. There is none
+        // beyond the last row.
         for (int i = 0; i < kKeys; ++i) {
           const Vec row = Set(static_cast<float>(u + i - before));
           for (int j = 0; j < kQueryVecs; ++j) {
@@ -85,8 +88,8 @@ class Block {
       Unroll<kKeys>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
         weight[i.value] = Zero();
         Unroll<kQueryVecs>([&](auto j) RIPPLEKV_INLINE_LAMBDA {
-          weight[i.value] = Fma(Exp(Sub(s[i.value][j.value], max_[j.value])), factor[j.value],
-                                weight[i.value]);
+          weight[i.value] =
+              Fma(Exp(Sub(s[i.value][j.value], max_[j.value])), factor[j.value], weight[i.value]);
         });
       });
       float sums[kKeys];
