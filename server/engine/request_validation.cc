@@ -14,11 +14,11 @@ namespace ripplekv {
 namespace {
 
 template <typename T>
-absl::Status OutOfRange(std::string_view field, T value, std::string_view range) {
+absl::Status OutOfRange(const std::string& field, T value, const std::string& range) {
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ": must be ", range));
 }
 
-absl::Status CheckToken(std::string_view field, size_t index, int32_t id, int32_t vocab) {
+absl::Status CheckToken(const std::string& field, size_t index, int32_t id, int32_t vocab) {
   if (id >= 0 && id < vocab) return absl::OkStatus();
   return OutOfRange(absl::StrCat(field, "[", index, "]"), id,
                     absl::StrCat("a token id in [0, ", vocab - 1, "]"));

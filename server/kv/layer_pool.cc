@@ -13,10 +13,10 @@ PageReservation::PageReservation(PageReservation&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)), pages_(std::exchange(other.pages_, 0)) {}
 
 PageReservation& PageReservation::operator=(PageReservation&& other) noexcept {
-  // The temporary takes over what this one held and gives it back.
-  PageReservation old(std::move(*this));
-  pool_ = std::exchange(other.pool_, nullptr);
-  pages_ = std::exchange(other.pages_, 0);
+  PageReservation taken(std::move(other));
+  // What this one held goes back with the temporary.
+  std::swap(pool_, taken.pool_);
+  std::swap(pages_, taken.pages_);
   return *this;
 }
 

@@ -1,0 +1,82 @@
+#include "server/engine/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <regex>
+#include <string>
+
+namespace ripplekv {
+namespace {
+
+Plan MakePlan(int layers, double retention, int64_t min_positions) {
+  PlanSpec spec;
+  spec.layers = layers;
+  spec.size = Retention{retention};
+  spec.min_positions = min_positions;
+  auto plan = Plan::Make(spec);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+KvPageLayout Layout() {
+  return KvPageLayout::For(KvType::kBf16, 3, 64,
+                           KvPageLayout::BytesForRowsPerPage(KvType::kBf16, 3, 64, 32));
+}
+
+TEST(AdmissionTest, ReservesTheBudgetAndTheOutputInEveryLayer) {
+  const Plan plan = MakePlan(30, 0.1, 0);
+  auto admission = PlanAdmission(plan, {}, 4000, 256, Layout());
+  ASSERT_TRUE(admission.ok()) << admission.status();
+  ASSERT_EQ(admission->capacity_rows.size(), 30u);
+  for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 400 + 256);
+  EXPECT_EQ(admission->pages, 30 * 21);  // ceil(656 / 32)
+}
+
+TEST(AdmissionTest, TheLargestThatFitsIsExact) {
+  std::mt19937 random(1);
+  int by_output = 0, by_prompt = 0, none = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int layers = static_cast<int>(1 + random() % 8);
+    const Plan plan =
+        MakePlan(layers, 0.05 + 0.001 * static_cast<double>(random() % 900), random() % 200);
+    const int64_t prompt = 1 + random() % 4000;
+    const int64_t output = 1 + random() % 500;
+    const int64_t arena = 1 + random() % 400;
+    const auto needed = PlanAdmission(plan, {}, prompt, output, Layout());
+    ASSERT_TRUE(needed.ok());
+    const auto got = AdmitOrExplain(plan, {}, prompt, output, Layout(), arena);
+    ASSERT_EQ(got.ok(), needed->pages <= arena);
+    if (got.ok()) continue;
+    ASSERT_EQ(got.status().code(), absl::StatusCode::kResourceExhausted);
+    const std::string message(got.status().message());
+    ASSERT_NE(message.find(std::to_string(needed->pages) + " KV pages"), std::string::npos)
+        << message;
+    auto fits = [&](int64_t p, int64_t o) {
+      return PlanAdmission(plan, {}, p, o, Layout())->pages <= arena;
+    };
+    std::smatch match;
+    if (std::regex_search(message, match, std::regex("max_tokens up to (\\d+) would fit"))) {
+      const int64_t n = std::stoll(match[1]);
+      ASSERT_TRUE(n >= 1 && n < output && fits(prompt, n) && !fits(prompt, n + 1)) << message;
+      ++by_output;
+    } else if (std::regex_search(message, match,
+                                 std::regex("prompt of up to (\\d+) tokens would fit"))) {
+      const int64_t n = std::stoll(match[1]);
+      ASSERT_TRUE(!fits(prompt, 1) && n < prompt && fits(n, output) && !fits(n + 1, output))
+          << message;
+      ++by_prompt;
+    } else {
+      ASSERT_NE(message.find("no prompt fits"), std::string::npos) << message;
+      ASSERT_TRUE(!fits(prompt, 1) && !fits(1, output));
+      ++none;
+    }
+  }
+  EXPECT_GT(by_output, 10);
+  EXPECT_GT(by_prompt, 10);
+  EXPECT_GT(none, 10);
+}
+
+}  // namespace
+}  // namespace ripplekv

@@ -1,0 +1,4 @@
+#include "server/engine/engine.h"
+
+#include <gtest/gtest.h>
+int x;
