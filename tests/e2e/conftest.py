@@ -1,6 +1,12 @@
 """What the tests over real processes share: where things are, the oracle model, running servers."""
 
 import os
+
+# Spinning OpenMP teams starve each other (and the servers under test) on few cores; read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
 import pathlib
 import subprocess
 
