@@ -4,6 +4,8 @@ function(ripplekv_test name)
   cmake_parse_arguments(ARG "" "" "LIBS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
+  # Tests compile quickly rather than run quickly: large tables of cases cost minutes at -O3 or with full debug info.
+  target_compile_options(${name} PRIVATE -O1 $<$<CONFIG:RelWithDebInfo>:-g1>)
   target_compile_definitions(${name} PRIVATE
     RIPPLEKV_DEFAULT_MODEL="${RIPPLEKV_DEFAULT_MODEL}"
     RIPPLEKV_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
