@@ -1,0 +1,169 @@
+#include "server/calibration_parts.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "calibration/default_corpus.h"
+#include "calibration/probe.h"
+#include "server/version.h"
+
+namespace ripplekv {
+namespace {
+
+// Tells the log and the plan's status of the measurement that the server asked for itself.
+class OwnCalibration final : public CalibrationListener {
+ public:
+  OwnCalibration(PlanKeeper* plans, Log* log, Metrics* metrics)
+      : plans_(plans), log_(log), metrics_(metrics) {}
+
+  void OnStarted(const CalibrationStarted& started) override {
+    log_->Info("calibration_started", {{"job_id", started.job_id},
+                                       {"profile_id", started.profile_id},
+                                       {"examples", started.settings.examples},
+                                       {"joined", started.joined}});
+    plans_->SetStatus(absl::StrCat("calibrating: 0 of ", started.settings.examples, " examples"));
+  }
+
+  void OnProgress(const CalibrationProgress& progress) override {
+    plans_->SetStatus(absl::StrCat("calibrating: ", progress.probe.examples_done, " of ",
+                                   progress.probe.examples_total, " examples"));
+    // A line each quarter.
+    if (progress.probe.fraction < next_line_) return;
+    next_line_ += 0.25;
+    log_->Info("calibration_progress", {{"job_id", progress.job_id},
+                                        {"examples_done", progress.probe.examples_done},
+                                        {"examples_total", progress.probe.examples_total},
+                                        {"seconds", progress.elapsed_seconds}});
+  }
+
+  void OnDone(const absl::StatusOr<CalibrationResult>& result) override {
+    if (result.ok()) {
+      if (result->from_store) plans_->Adopt(result->profile);
+      return;
+    }
+    metrics_->OnCalibration(absl::IsCancelled(result.status()) ? "cancelled" : "failed", 0);
+    plans_->SetStatus(absl::StrCat("calibration failed: ", result.status().message()));
+    log_->Error("calibration_failed", {{"code", absl::StatusCodeToString(result.status().code())},
+                                       {"error", result.status().message()}});
+  }
+
+ private:
+  PlanKeeper* const plans_;
+  Log* const log_;
+  Metrics* const metrics_;
+  double next_line_ = 0.25;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<ProfileStore>> OpenStore(const std::string& directory, Log* log,
+                                                        Metrics* metrics) {
+  absl::StatusOr<std::unique_ptr<ProfileStore>> store = ProfileStore::Open(directory);
+  if (!store.ok()) return store.status();
+  const std::vector<StoreProblem> problems = (*store)->problems();
+  for (const StoreProblem& problem : problems) {
+    log->Warning("profile_file_not_used", {{"file", problem.file},
+                                           {"reason", problem.reason},
+                                           {"set_aside_as", problem.set_aside_as}});
+  }
+  metrics->SetProfileStoreProblems(static_cast<int64_t>(problems.size()));
+  return std::shared_ptr<ProfileStore>(*std::move(store));
+}
+
+absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& options,
+                                                      const ModelInfo& model, ProfileStore& store,
+                                                      Log* log, Metrics* metrics) {
+  absl::StatusOr<Corpus> corpus = FindCorpus(options.corpus_dir, options.corpus);
+  if (!corpus.ok())
+    return absl::Status(corpus.status().code(),
+                        absl::StrCat("--corpus: ", corpus.status().message()));
+  const CalibrationSettings settings = options.calibration_settings();
+  if (options.calibration != kCalibrationOff) {
+    if (absl::Status status = settings.Validate(model.config.context_length); !status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat("calibration settings: ", status.message(),
+                                       " (set --calibration-..., or --calibration off)"));
+    }
+  }
+  PlanSpec spec;
+  spec.layers = model.config.layers;
+  spec.allocator = options.plan_allocator();
+  spec.size = Retention{options.retention};
+  spec.min_positions = options.min_positions;
+  spec.selector = options.selector();
+  spec.sinks = options.sinks;
+  ProfileKey key;
+  key.model_fingerprint = model.fingerprint;
+  key.compute_type = ComputeTypeName(model.compute);
+  key.settings = settings;
+  key.corpus_digest = corpus->digest;
+  auto plans = PlanKeeper::Create(std::move(spec), std::move(key), log, metrics);
+  if (!plans.ok()) return plans.status();
+  absl::StatusOr<Profile> stored = store.FindMatching((*plans)->key());
+  if (stored.ok()) {
+    (*plans)->Adopt(*stored);
+  } else if (!absl::IsNotFound(stored.status())) {
+    log->Warning("profile_not_read", {{"error", stored.status().message()}});
+  }
+  metrics->SetProfileStoreProblems(static_cast<int64_t>(store.problems().size()));
+  return plans;
+}
+
+std::unique_ptr<Calibrator> MakeCalibrator(
+    const ServerOptions& options, std::shared_ptr<const ModelInfo> model,
+    std::shared_ptr<ProfileStore> store, std::function<Decoder*()> decoder,
+    std::function<absl::Status(std::shared_ptr<BackgroundJob>)> submit, PlanKeeper* plans, Log* log,
+    Metrics* metrics) {
+  CalibratorOptions what;
+  what.model_fingerprint = model->fingerprint;
+  what.model_name = model->config.name;
+  what.compute_type = ComputeTypeName(model->compute);
+  what.layers = model->config.layers;
+  what.context_length = model->config.context_length;
+  what.threads = options.threads;
+  what.software_version = kVersion;
+  CalibratorParts parts;
+  parts.store = std::move(store);
+  parts.find_corpus = [directory = options.corpus_dir](std::string_view name) {
+    return FindCorpus(directory, std::string(name));
+  };
+  parts.tokenize = [tokenizer = model->tokenizer](std::string_view text) {
+    return tokenizer->Encode(text, SpecialTokens::kAsText);
+  };
+  parts.make_probe = [decoder = std::move(decoder)](const CalibrationSettings& settings,
+                                                    std::vector<std::vector<int32_t>> examples)
+      -> absl::StatusOr<std::unique_ptr<SensitivityProbe>> {
+    absl::StatusOr<std::unique_ptr<Probe>> probe =
+        Probe::Create(decoder(), settings, std::move(examples));
+    if (!probe.ok()) return probe.status();
+    return std::unique_ptr<SensitivityProbe>(*std::move(probe));
+  };
+  parts.submit = std::move(submit);
+  parts.on_profile = [plans, log, metrics](const CalibrationResult& result) {
+    const double seconds = result.run.has_value() ? result.run->duration_seconds : 0;
+    metrics->OnCalibration("measured", seconds);
+    log->Info("calibration_done",
+              {{"profile_id", result.profile.id()},
+               {"examples", result.profile.examples_computed},
+               {"split_half_spearman", result.profile.split_half_spearman.value_or(0)},
+               {"seconds", seconds}});
+    plans->Adopt(result.profile);
+  };
+  return std::make_unique<Calibrator>(std::move(what), std::move(parts));
+}
+
+void StartOwnCalibration(const ServerOptions& options, Calibrator& calibrator, PlanKeeper* plans,
+                         Log* log, Metrics* metrics) {
+  if (plans->has_profile()) return;
+  CalibrationRequest request;
+  request.settings = options.calibration_settings();
+  request.corpus = options.corpus;
+  request.detach = true;
+  auto listener = std::make_shared<OwnCalibration>(plans, log, metrics);
+  const absl::StatusOr<std::string> job = calibrator.Start(request, listener);
+  if (!job.ok()) listener->OnDone(job.status());
+}
+
+}  // namespace ripplekv

@@ -1,0 +1,144 @@
+#include "server/decode_process.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ripplekv {
+
+DecodeProcess::DecodeProcess(const ServerOptions& options, std::shared_ptr<ProfileStore> store,
+                             Readiness* readiness, Log* log, Metrics* metrics)
+    : options_(options),
+      store_(std::move(store)),
+      readiness_(readiness),
+      log_(log),
+      metrics_(metrics),
+      decode_service_(&decode_slot_, {log, metrics}),
+      calibration_service_(&calibration_slot_, {log, metrics}) {}
+
+DecodeProcess::~DecodeProcess() { Stop(); }
+
+absl::Status DecodeProcess::Load() {
+  absl::StatusOr<ComputeType> compute = ParseComputeType(options_.compute);
+  if (!compute.ok()) return compute.status();
+  absl::StatusOr<LoadedModel> loaded = LoadModel(options_.model, *compute, options_.threads);
+  if (!loaded.ok()) return loaded.status();
+  const std::shared_ptr<const ModelInfo> model = loaded->info;
+  log_->Info("model_loaded", {{"model", options_.model},
+                              {"name", model->config.name},
+                              {"fingerprint", model->fingerprint},
+                              {"layers", model->config.layers},
+                              {"context", model->config.context_length},
+                              {"compute", options_.compute},
+                              {"threads", options_.threads}});
+  if (!model->chat_template.ok()) {
+    log_->Warning("no_chat_template", {{"reason", model->chat_template.status().message()}});
+  }
+  auto plans = MakePlans(options_, *model, *store_, log_, metrics_);
+  if (!plans.ok()) return plans.status();
+  plans_ = *std::move(plans);
+  if (options_.calibration == kCalibrationOff && !plans_->has_profile()) {
+    if (options_.wait_for_profile) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "--wait-for-profile would wait for ever: --calibration is off and ", store_->directory(),
+          " holds no profile of this model and the configured settings"));
+    }
+    plans_->SetStatus("no stored profile of the configured settings, and --calibration is off");
+  }
+  if (absl::Status status = StartEngine(*std::move(loaded)); !status.ok()) return status;
+  OpenServices(model);
+  StartCalibration();
+  plans_->SetListener([this](std::shared_ptr<const Plan> plan) {
+    const bool ready = !options_.wait_for_profile || !plan->profile_id().empty();
+    engine_->SetPlan(std::move(plan));
+    if (ready) readiness_->Ready();
+  });
+  return absl::OkStatus();
+}
+
+absl::Status DecodeProcess::StartEngine(LoadedModel loaded) {
+  pool_ = std::move(loaded.pool);
+  EngineOptions engine_options;
+  engine_options.kv_memory_bytes = static_cast<size_t>(options_.kv_memory_bytes);
+  engine_options.max_queue = options_.max_queue;
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
+      engine_options, std::move(loaded.decoder), loaded.info->tokenizer, plans_->plan(), metrics_);
+  if (!engine.ok()) return engine.status();
+  engine_ = *std::move(engine);
+  metrics_->SetEngineStats([engine = engine_.get()] { return engine->stats(); });
+  return absl::OkStatus();
+}
+
+void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
+  const PlanDefaults defaults = {.ripple = {.r = options_.ripple_r, .gamma = options_.ripple_gamma},
+                                 .snapkv = std::get<SnapKv>(options_.selector())};
+  auto calibration = std::make_shared<CalibrationBackend>();
+  calibration->model = model;
+  calibration->store = store_.get();
+  calibration->plans = plans_.get();
+  calibration->settings = options_.calibration_settings();
+  calibration->corpus = options_.corpus;
+  calibration->defaults = defaults;
+  if (options_.calibration == kCalibrationEmbedded) {
+    calibrator_ = MakeCalibrator(
+        options_, model, store_, [engine = engine_.get()] { return engine->decoder(); },
+        [engine = engine_.get()](std::shared_ptr<BackgroundJob> job) {
+          return engine->SubmitBackground(std::move(job));
+        },
+        plans_.get(), log_, metrics_);
+    calibration->calibrator = calibrator_.get();
+  } else {
+    calibration->no_calibrator =
+        options_.calibrates_remotely()
+            ? absl::StrCat("this server does not calibrate: ask the calibration server at ",
+                           options_.calibration)
+            : std::string("this server runs with --calibration off");
+  }
+  calibration_slot_.Set(std::move(calibration));
+
+  auto decode = std::make_shared<DecodeBackend>();
+  decode->model = std::move(model);
+  decode->engine = engine_.get();
+  decode->plans = plans_.get();
+  decode->defaults = defaults;
+  decode->wait_for_profile = options_.wait_for_profile;
+  decode->kv_memory_bytes = options_.kv_memory_bytes;
+  decode->max_queue = options_.max_queue;
+  decode->max_message_bytes = options_.max_message_bytes;
+  decode_slot_.Set(std::move(decode));
+}
+
+void DecodeProcess::StartCalibration() {
+  if (calibrator_ != nullptr) {
+    metrics_->SetCalibrationState([calibrator = calibrator_.get()]() -> CalibrationState {
+      const std::optional<CalibrationProgress> running = calibrator->running();
+      return running.has_value() ? CalibrationState{true, running->probe.fraction}
+                                 : CalibrationState{};
+    });
+    StartOwnCalibration(options_, *calibrator_, plans_.get(), log_, metrics_);
+  } else if (options_.calibrates_remotely() && !plans_->has_profile()) {
+    remote_ = std::make_unique<RemoteCalibration>(
+        RemoteCalibration::Options{options_.calibration, options_.calibration_settings(),
+                                   options_.corpus},
+        plans_.get(), store_.get(), Observers{log_, metrics_});
+    metrics_->SetCalibrationState([remote = remote_.get()] { return remote->state(); });
+  }
+}
+
+void DecodeProcess::Drain(std::chrono::steady_clock::time_point deadline) {
+  decode_slot_.Close();
+  calibration_slot_.Close();
+  if (engine_ == nullptr) return;
+  if (absl::Status status = engine_->Drain(deadline); !status.ok()) {
+    log_->Warning("drain_incomplete", {{"error", status.message()}});
+  }
+}
+
+void DecodeProcess::Stop() {
+  metrics_->SetCalibrationState(nullptr);
+  metrics_->SetEngineStats(nullptr);
+  remote_.reset();
+  if (engine_ != nullptr) engine_->Shutdown();
+}
+
+}  // namespace ripplekv

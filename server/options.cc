@@ -1,0 +1,315 @@
+#include "server/options.h"
+
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "server/address.h"
+#include "server/byte_size.h"
+#include "server/version.h"
+
+namespace ripplekv {
+namespace {
+
+// Processors this process may use.
+int AvailableThreads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+CLI::Validator AboveZeroTo(double high) {
+  const std::string range = absl::StrCat("above 0 to ", high);
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value > 0 && value <= high) return "";
+        return absl::StrCat("'", text, "' is not ", range);
+      },
+      range);
+}
+
+CLI::Validator Between(double low, double high) {
+  const std::string range = absl::StrCat(low, " to ", high);
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return absl::StrCat("'", text, "' is not within ", range);
+      },
+      range);
+}
+
+CLI::Validator Whole(int64_t low, int64_t high) {
+  const std::string range = absl::StrCat(low, " to ", high);
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        int64_t value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
+        return absl::StrCat("'", text, "' is not a whole number from ", range);
+      },
+      range);
+}
+
+CLI::Validator OddUpTo(int64_t high) {
+  const std::string range = absl::StrCat("odd, 1 to ", high);
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        int64_t value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= 1 && value <= high && value % 2 == 1)
+          return "";
+        return absl::StrCat("'", text, "' is not ", range);
+      },
+      range);
+}
+
+CLI::Validator OneOf(std::vector<std::string> names) {
+  std::string list;
+  for (const std::string& name : names) absl::StrAppend(&list, list.empty() ? "" : "|", name);
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+        return absl::StrCat("'", text, "' is not one of ", list);
+      },
+      list);
+}
+
+// Rewrites the text to a plain number of bytes.
+CLI::Validator ByteSize(int64_t low, int64_t high) {
+  const std::string range = absl::StrCat(FormatByteSize(low), " to ", FormatByteSize(high));
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        const absl::StatusOr<int64_t> bytes = ParseByteSize(text);
+        if (!bytes.ok()) return std::string(bytes.status().message());
+        if (*bytes < low || *bytes > high)
+          return absl::StrCat("'", text, "' is not within ", range);
+        text = absl::StrCat(*bytes);
+        return "";
+      },
+      range);
+}
+
+CLI::Validator HostAndPort() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const absl::StatusOr<Address> address = ParseAddress(text);
+        return address.ok() ? "" : std::string(address.status().message());
+      },
+      "HOST:PORT, port 0 to 65535 (0: any free one)");
+}
+
+CLI::Validator CalibrationPlace() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        if (text == kCalibrationEmbedded || text == kCalibrationOff ||
+            text.find(':') != std::string::npos)
+          return "";
+        return absl::StrCat(
+            "'", text, "' is not embedded, off or the HOST:PORT of a ripplekv-calibration-server");
+      },
+      "embedded|off|ADDRESS");
+}
+
+// Declares options, each with its environment variable.
+class Declarer {
+ public:
+  explicit Declarer(CLI::App* app) : app_(app) {}
+
+  void Group(const std::string& name) { group_ = name; }
+
+  template <typename T>
+  CLI::Option* Add(const std::string& name, T& value, CLI::Validator check,
+                   const std::string& text) {
+    CLI::Option* option =
+        app_->add_option("--" + name, value, text + " [" + check.get_description() + "]");
+    option->check(std::move(check))->type_name("");
+    return Finish(option, name);
+  }
+
+  CLI::Option* AddBytes(const std::string& name, int64_t& value, int64_t low, int64_t high,
+                        const std::string& text) {
+    CLI::Validator check = ByteSize(low, high);
+    CLI::Option* option =
+        app_->add_option("--" + name, value, text + " [" + check.get_description() + "]");
+    option->transform(std::move(check))->type_name("");
+    option = Finish(option, name);
+    option->default_str(FormatByteSize(value));
+    return option;
+  }
+
+  CLI::Option* AddText(const std::string& name, std::string& value, const std::string& text) {
+    CLI::Option* option = app_->add_option("--" + name, value, text);
+    option->type_name("");
+    return Finish(option, name);
+  }
+
+  CLI::Option* AddFlag(const std::string& name, bool& value, const std::string& text) {
+    CLI::Option* option = app_->add_flag("--" + name, value, text);
+    return Finish(option, name);
+  }
+
+ private:
+  CLI::Option* Finish(CLI::Option* option, const std::string& name) {
+    option->envname(
+        absl::StrCat("RIPPLEKV_", absl::StrReplaceAll(absl::AsciiStrToUpper(name), {{"-", "_"}})));
+    option->group(group_);
+    option->capture_default_str();
+    return option;
+  }
+
+  CLI::App* app_;
+  std::string group_;
+};
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kTiB = int64_t{1} << 40;
+
+void Declare(Program program, ServerOptions& o, CLI::App& app) {
+  const bool server = program == Program::kServer;
+  Declarer d(&app);
+  d.Group("Model");
+  d.AddText("model", o.model, "GGUF checkpoint of the Llama shape")->required();
+  d.Add("compute", o.compute, OneOf({"fp32", "bf16"}),
+        "Type of arithmetic and of KV rows; fp32 is for checks");
+  d.Add("threads", o.threads, Whole(0, 1024),
+        "Threads that compute; 0: as many as the process has processors");
+
+  d.Group("Network");
+  d.Add("listen", o.listen, HostAndPort(), "Address of the gRPC services");
+  d.Add("metrics-listen", o.metrics_listen, HostAndPort(),
+        "Address of /metrics and /healthz over HTTP");
+  d.AddBytes("max-message", o.max_message_bytes, 64 << 10, 1024 * kMiB,
+             "Largest message a client may send");
+  d.AddFlag("reflection", o.reflection, "Serve gRPC reflection");
+  d.Add("drain-timeout", o.drain_timeout_seconds, Whole(0, 86400),
+        "Seconds that running requests get to finish after SIGTERM");
+
+  d.Group("KV cache");
+  if (server) {
+    d.AddBytes("kv-memory", o.kv_memory_bytes, kMiB, 64 * kTiB, "Memory for keys and values");
+    d.Add("max-queue", o.max_queue, Whole(0, 100000), "Requests that may wait; more are refused");
+  }
+  d.Add("retention", o.retention, AboveZeroTo(1),
+        "Share of a prompt's positions that is kept, mean over layers");
+  d.Add("min-positions", o.min_positions, Whole(0, kMaxPromptTokens),
+        "Prompts no longer than this are not compressed; longer ones keep at least this many "
+        "positions a layer on average");
+  d.Add("allocator", o.allocator, OneOf({"ripple", "uniform"}),
+        "How positions are divided over layers");
+  d.Add("ripple-r", o.ripple_r, Between(1, 1e6),
+        "ripple: largest ratio between two layers; 1 is uniform");
+  d.Add("ripple-gamma", o.ripple_gamma, Between(1, 1e6),
+        "ripple: clips a layer's share to 1/gamma ... gamma");
+  d.Add("sinks", o.sinks, Whole(0, 1024),
+        "First positions, always kept and never perturbed by calibration");
+  d.Add("snapkv-window", o.snapkv_window, Whole(1, 1024),
+        "SnapKV: last queries that vote, always kept");
+  d.Add("snapkv-kernel", o.snapkv_kernel, OddUpTo(63), "SnapKV: positions pooled together");
+  d.Add("snapkv-pooling", o.snapkv_pooling, OneOf({"max", "mean", "none"}),
+        "SnapKV: how they are pooled");
+
+  d.Group("Calibration");
+  d.AddText("profile-dir", o.profile_dir, "Directory of sensitivity profiles, made where missing")
+      ->check(
+          CLI::Validator([](std::string& t) { return t.empty() ? "must not be empty" : ""; }, ""));
+  if (server) {
+    d.Add("calibration", o.calibration, CalibrationPlace(),
+          "Where profiles are measured: in this process, nowhere, or by a "
+          "ripplekv-calibration-server");
+    d.AddFlag("wait-for-profile", o.wait_for_profile,
+              "Stay NOT_SERVING until there is a profile, instead of serving with a uniform plan");
+  }
+  d.Add("calibration-examples", o.calibration_examples, Whole(1, 4096), "Texts measured");
+  d.Add("calibration-prefix", o.calibration_prefix_tokens, Whole(2, 1048576),
+        "Tokens that build the cache");
+  d.Add("calibration-window", o.calibration_window_tokens, Whole(1, 65536),
+        "Tokens measured after them");
+  d.Add("calibration-eta", o.calibration_eta, Between(0, 10),
+        "Noise relative to a cached value's norm");
+  d.Add("calibration-recent", o.calibration_recent, Whole(0, 65536),
+        "Last prefix positions, never perturbed");
+  d.Add("calibration-seed", o.calibration_seed, Whole(0, std::numeric_limits<int64_t>::max()),
+        "Seed of the noise");
+  d.AddText("corpus", o.corpus,
+            "Calibration texts: 'default' (built in) or a folder in --corpus-dir");
+  d.AddText("corpus-dir", o.corpus_dir, "Directory whose folders of .txt files are corpora");
+
+  d.Group("Log");
+  d.Add("log-level", o.log_level, OneOf({"debug", "info", "warning", "error"}),
+        "Least severe events logged");
+  d.Add("log-format", o.log_format, OneOf({"text", "json"}),
+        "One line an event, to standard error");
+}
+
+std::vector<std::pair<std::string, std::string>> Printed(const CLI::App& app) {
+  std::vector<std::pair<std::string, std::string>> printed;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_envname().empty()) continue;
+    std::string value = option->get_default_str();
+    if (!option->results().empty()) value = option->results().back();
+    printed.emplace_back(option->get_name().substr(2), value);
+  }
+  return printed;
+}
+
+}  // namespace
+
+std::optional<ServerOptions> ParseOptions(Program program, int argc, const char* const* argv,
+                                          OptionsExit* exit) {
+  ServerOptions options;
+  CLI::App app(
+      program == Program::kServer
+          ? "Serves a language model by gRPC over KV caches compressed layer by layer."
+          : "Measures the KV sensitivity profiles of a language model and serves them by gRPC.",
+      program == Program::kServer ? "ripplekv-server" : "ripplekv-calibration-server");
+  app.set_help_flag("--help", "Explain every option");
+  app.set_version_flag("--version", kVersion);
+  app.get_formatter()->column_width(34);
+  app.footer(
+      "Each option can also be given as the environment variable named beside it; the flag wins.");
+  Declare(program, options, app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out, err;
+    exit->code = app.exit(error, out, err);
+    exit->text = out.str() + err.str();
+    return std::nullopt;
+  }
+  options.printed = Printed(app);
+  if (options.threads == 0) options.threads = AvailableThreads();
+  return options;
+}
+
+CalibrationSettings ServerOptions::calibration_settings() const {
+  CalibrationSettings settings;
+  settings.examples = calibration_examples;
+  settings.prefix_tokens = calibration_prefix_tokens;
+  settings.window_tokens = calibration_window_tokens;
+  settings.eta = calibration_eta;
+  settings.sinks = sinks;
+  settings.recent = calibration_recent;
+  settings.seed = calibration_seed;
+  return settings;
+}
+
+Allocator ServerOptions::plan_allocator() const {
+  if (allocator == "uniform") return UniformAllocator{};
+  return RippleAllocator{.r = ripple_r, .gamma = ripple_gamma};
+}
+
+SelectorSpec ServerOptions::selector() const {
+  SnapKv snapkv{.window = snapkv_window, .kernel = snapkv_kernel, .pooling = Pooling::kMax};
+  if (snapkv_pooling == "mean") snapkv.pooling = Pooling::kMean;
+  if (snapkv_pooling == "none") snapkv.pooling = Pooling::kNone;
+  return snapkv;
+}
+
+}  // namespace ripplekv

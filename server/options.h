@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "calibration/policy/plan.h"
+#include "calibration/settings.h"
+
+namespace ripplekv {
+
+inline constexpr char kCalibrationEmbedded[] = "embedded";
+inline constexpr char kCalibrationOff[] = "off";
+
+// Which of the two servers reads the options; each accepts those that mean something to it.
+enum class Program { kServer, kCalibrationServer };
+
+// Everything that can be set when a server starts. Each is a flag and an environment variable
+// RIPPLEKV_<FLAG> (upper case, '_' for '-'); the flag wins. Texts and ranges are declared once, in
+// options.cc.
+struct ServerOptions {
+  std::string model;
+  std::string listen = "127.0.0.1:50051";
+  std::string metrics_listen = "127.0.0.1:9464";
+  std::string compute = "bf16";
+  int threads = 0;  // resolved: at least 1
+  int64_t kv_memory_bytes = int64_t{256} << 20;
+  int max_queue = 64;
+  int64_t max_message_bytes = int64_t{16} << 20;
+  bool reflection = false;
+  int drain_timeout_seconds = 30;
+
+  double retention = 0.2;
+  int64_t min_positions = 256;
+  std::string allocator = "ripple";
+  double ripple_r = 1.5;
+  double ripple_gamma = 16;
+  int sinks = 4;
+  int snapkv_window = 32;
+  int snapkv_kernel = 7;
+  std::string snapkv_pooling = "max";
+
+  std::string profile_dir = "profiles";
+  std::string calibration = kCalibrationEmbedded;
+  bool wait_for_profile = false;
+  int calibration_examples = 24;
+  int calibration_prefix_tokens = 1024;
+  int calibration_window_tokens = 64;
+  double calibration_eta = 0.5;
+  int calibration_recent = 32;
+  uint64_t calibration_seed = 0;
+  std::string corpus = "default";
+  std::string corpus_dir;
+
+  std::string log_level = "info";
+  std::string log_format = "text";
+
+  // Flag name (without dashes) and value in force, in the order of --help: what is logged at start.
+  std::vector<std::pair<std::string, std::string>> printed;
+
+  // The calibration that gives the plan in force; sinks are those of the plan.
+  CalibrationSettings calibration_settings() const;
+  Allocator plan_allocator() const;
+  SelectorSpec selector() const;
+  bool calibrates_remotely() const {
+    return calibration != kCalibrationEmbedded && calibration != kCalibrationOff;
+  }
+};
+
+// What parsing says when the program is not to run: --help and --version (exit code 0, for standard
+// output), or what is wrong with which option (exit code not 0, for standard error).
+struct OptionsExit {
+  int code = 0;
+  std::string text;
+};
+
+// Reads flags and environment. Returns the options, or fills `exit`.
+std::optional<ServerOptions> ParseOptions(Program program, int argc, const char* const* argv,
+                                          OptionsExit* exit);
+
+}  // namespace ripplekv

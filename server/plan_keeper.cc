@@ -1,0 +1,89 @@
+#include "server/plan_keeper.h"
+
+#include <utility>
+
+namespace ripplekv {
+
+absl::StatusOr<std::unique_ptr<PlanKeeper>> PlanKeeper::Create(PlanSpec configured, ProfileKey key,
+                                                               Log* log, Metrics* metrics) {
+  // Checked now rather than when the profile arrives: any sensitivities do.
+  PlanSpec checked = configured;
+  checked.sensitivity.assign(static_cast<size_t>(configured.layers), 1.0);
+  if (absl::StatusOr<Plan> plan = Plan::Make(checked); !plan.ok()) return plan.status();
+  PlanSpec uniform = configured;
+  uniform.allocator = UniformAllocator{};
+  absl::StatusOr<Plan> plan = Plan::Make(uniform);
+  if (!plan.ok()) return plan.status();
+  return std::unique_ptr<PlanKeeper>(
+      new PlanKeeper(std::move(configured), std::move(key), *std::move(plan), log, metrics));
+}
+
+PlanKeeper::PlanKeeper(PlanSpec configured, ProfileKey key, Plan plan, Log* log, Metrics* metrics)
+    : configured_(std::move(configured)),
+      key_(std::move(key)),
+      log_(log),
+      metrics_(metrics),
+      plan_(std::make_shared<const Plan>(std::move(plan))),
+      status_("no profile yet") {
+  Announce(*plan_);
+}
+
+void PlanKeeper::Announce(const Plan& plan) {
+  const char* source = plan.from_profile() ? "profile" : "uniform";
+  metrics_->SetPlanSource(source);
+  log_->Info("plan_in_force", {{"source", source}, {"profile_id", plan.profile_id()}});
+}
+
+void PlanKeeper::SetListener(std::function<void(std::shared_ptr<const Plan>)> listener) {
+  const std::lock_guard adopting(adopt_mutex_);
+  listener(plan());
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
+}
+
+bool PlanKeeper::Adopt(const Profile& profile) {
+  if (profile.key != key_) return false;
+  const std::lock_guard adopting(adopt_mutex_);
+  PlanSpec spec = configured_;
+  spec.sensitivity = profile.sensitivity;
+  spec.profile_id = profile.id();
+  absl::StatusOr<Plan> made = Plan::Make(std::move(spec));
+  if (!made.ok()) {
+    log_->Error("plan_refused", {{"profile_id", profile.id()}, {"error", made.status().message()}});
+    return false;
+  }
+  auto plan = std::make_shared<const Plan>(*std::move(made));
+  std::function<void(std::shared_ptr<const Plan>)> listener;
+  {
+    const std::lock_guard lock(mutex_);
+    plan_ = plan;
+    status_.clear();
+    listener = listener_;
+  }
+  Announce(*plan);
+  if (listener) listener(std::move(plan));
+  return true;
+}
+
+std::shared_ptr<const Plan> PlanKeeper::plan() const {
+  const std::lock_guard lock(mutex_);
+  return plan_;
+}
+
+bool PlanKeeper::has_profile() const { return !plan()->profile_id().empty(); }
+
+bool PlanKeeper::InForce(const std::string& profile_id) const {
+  return !profile_id.empty() && plan()->profile_id() == profile_id;
+}
+
+void PlanKeeper::SetStatus(std::string status) {
+  const std::lock_guard lock(mutex_);
+  if (plan_->profile_id().empty()) status_ = std::move(status);
+}
+
+std::string PlanKeeper::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+}  // namespace ripplekv

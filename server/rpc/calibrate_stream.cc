@@ -1,0 +1,147 @@
+#include "server/rpc/calibrate_stream.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/limits.h"
+#include "server/rpc/profile_convert.h"
+#include "server/rpc/status.h"
+
+namespace ripplekv {
+
+CalibrateStream::CalibrateStream(grpc::CallbackServerContext* context, const Observers& observers)
+    : record_(context, observers, "CalibrateModel"), observers_(observers) {}
+
+void CalibrateStream::Start(const std::shared_ptr<CalibrateStream>& stream,
+                            const Slot<CalibrationBackend>& slot,
+                            const v1::CalibrateModelRequest& request) {
+  const absl::Status status = stream->Begin(stream, slot, request);
+  if (status.ok()) return;
+  const std::lock_guard lock(stream->mutex_);
+  stream->End(ToGrpcStatus(status));
+}
+
+absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self,
+                                    const Slot<CalibrationBackend>& slot,
+                                    const v1::CalibrateModelRequest& request) {
+  if (!record_.status().ok()) return record_.status();
+  auto backend = slot.Get();
+  if (!backend.ok()) return backend.status();
+  backend_ = *std::move(backend);
+  if (backend_->calibrator == nullptr)
+    return absl::FailedPreconditionError(backend_->no_calibrator);
+
+  CalibrationRequest calibration;
+  calibration.settings = SettingsFromProto(request.settings(), backend_->settings);
+  if (absl::Status status = calibration.settings.Validate(backend_->model->config.context_length);
+      !status.ok()) {
+    return WithFieldPrefix("settings.", status);
+  }
+  switch (request.corpus().corpus_case()) {
+    case v1::Corpus::kTexts: {
+      const auto& texts = request.corpus().texts().texts();
+      calibration.corpus = std::vector<std::string>(texts.begin(), texts.end());
+      break;
+    }
+    case v1::Corpus::kName:
+      calibration.corpus = request.corpus().name();
+      break;
+    case v1::Corpus::CORPUS_NOT_SET:
+      calibration.corpus = backend_->corpus;
+      break;
+  }
+  calibration.force = request.force();
+
+  // OnStarted, and OnDone for a stored profile, come within this call.
+  absl::StatusOr<std::string> job_id = backend_->calibrator->Start(calibration, self);
+  if (!job_id.ok()) {
+    if (absl::IsResourceExhausted(job_id.status()))
+      return WithRetryDelay(job_id.status(), kRetryDelay);
+    return job_id.status();
+  }
+  bool cancelled = false;
+  {
+    const std::lock_guard lock(mutex_);
+    job_id_ = *job_id;
+    cancelled = cancelled_;
+  }
+  if (cancelled) Leave(*job_id);
+  return absl::OkStatus();
+}
+
+void CalibrateStream::OnStarted(const CalibrationStarted& started) {
+  observers_.log->Info("calibration_started", {{"job_id", started.job_id},
+                                               {"profile_id", started.profile_id},
+                                               {"examples", started.settings.examples},
+                                               {"joined", started.joined}});
+  const std::lock_guard lock(mutex_);
+  joined_ = started.joined;
+  started_ = StartedToProto(started);
+  Advance();
+}
+
+void CalibrateStream::OnProgress(const CalibrationProgress& progress) {
+  const std::lock_guard lock(mutex_);
+  progress_ = ProgressToProto(progress);
+  Advance();
+}
+
+void CalibrateStream::OnDone(const absl::StatusOr<CalibrationResult>& result) {
+  if (!result.ok()) {
+    const std::lock_guard lock(mutex_);
+    if (!joined_) {
+      observers_.metrics->OnCalibration(absl::IsCancelled(result.status()) ? "cancelled" : "failed",
+                                        0);
+    }
+    End(ToGrpcStatus(result.status()));
+    return;
+  }
+  if (result->from_store) {
+    observers_.metrics->OnCalibration("stored", 0);
+    // A file that was put there since the start.
+    if (!backend_->plans->InForce(result->profile.id())) backend_->plans->Adopt(result->profile);
+  }
+  v1::CalibrationComplete complete;
+  *complete.mutable_profile() = ProfileToProto(result->profile, result->run);
+  complete.set_from_store(result->from_store);
+  complete.set_in_force(backend_->plans->InForce(result->profile.id()));
+  const std::lock_guard lock(mutex_);
+  complete_ = std::move(complete);
+  End(grpc::Status::OK);
+}
+
+void CalibrateStream::OnCancel() {
+  std::string job_id;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    job_id = job_id_;
+    End(grpc::Status(grpc::StatusCode::CANCELLED, "the caller left or its deadline passed"));
+  }
+  if (!job_id.empty()) Leave(job_id);
+}
+
+void CalibrateStream::Leave(const std::string& job_id) {
+  backend_->calibrator->Leave(job_id, this);
+}
+
+bool CalibrateStream::TakeNext(v1::CalibrateModelResponse* message) {
+  message->Clear();
+  if (started_.has_value()) {
+    *message->mutable_started() = *std::exchange(started_, std::nullopt);
+  } else if (progress_.has_value()) {
+    *message->mutable_progress() = *std::exchange(progress_, std::nullopt);
+  } else if (complete_.has_value()) {
+    *message->mutable_complete() = *std::exchange(complete_, std::nullopt);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void CalibrateStream::Ended(const grpc::Status& status) {
+  record_.End(status.error_code(), status.error_message(), /*notable=*/true);
+}
+
+}  // namespace ripplekv

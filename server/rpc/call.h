@@ -1,0 +1,31 @@
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ripplekv {
+
+// Who calls. The one place that decides it: everyone is anonymous, since connections carry no
+// credentials.
+struct Identity {
+  std::string name;
+};
+Identity IdentityOf(const grpc::CallbackServerContext& context);
+
+// The id of a call: `field` where not empty, else metadata x-request-id, else x-correlation-id,
+// else a new random one. INVALID_ARGUMENT: not 1 to kMaxRequestIdBytes printable ASCII characters
+// without spaces.
+absl::StatusOr<std::string> RequestIdOf(const grpc::CallbackServerContext& context,
+                                        absl::string_view field);
+
+// When the caller stops waiting; unset for never.
+std::optional<std::chrono::steady_clock::time_point> DeadlineOf(
+    const grpc::CallbackServerContext& context);
+
+}  // namespace ripplekv

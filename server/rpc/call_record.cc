@@ -1,0 +1,37 @@
+#include "server/rpc/call_record.h"
+
+namespace ripplekv {
+
+CallRecord::CallRecord(grpc::CallbackServerContext* context, const Observers& observers,
+                       const char* method, absl::string_view field)
+    : observers_(observers), method_(method), caller_(IdentityOf(*context).name) {
+  absl::StatusOr<std::string> id = RequestIdOf(*context, field);
+  if (id.ok()) {
+    request_id_ = *std::move(id);
+    context->AddInitialMetadata("x-request-id", request_id_);
+  } else {
+    status_ = id.status();
+  }
+}
+
+void CallRecord::End(grpc::StatusCode code, const std::string& message, bool notable,
+                     Log::Fields more) {
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const std::string name = absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
+  observers_.metrics->OnCall(method_, name, seconds);
+  Log::Fields fields = {{"method", method_},
+                        {"request_id", request_id_},
+                        {"caller", caller_},
+                        {"code", name},
+                        {"seconds", seconds}};
+  if (code != grpc::StatusCode::OK) fields.emplace_back("error", message);
+  fields.insert(fields.end(), more.begin(), more.end());
+  if (code == grpc::StatusCode::OK && !notable) {
+    observers_.log->Debug("call", std::move(fields));
+  } else {
+    observers_.log->Info("call", std::move(fields));
+  }
+}
+
+}  // namespace ripplekv

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/observe/log.h"
+#include "server/observe/metrics.h"
+#include "server/rpc/call.h"
+#include "server/rpc/status.h"
+
+namespace ripplekv {
+
+// What services report to; both outlive every call.
+struct Observers {
+  Log* log = nullptr;
+  Metrics* metrics = nullptr;
+};
+
+// One call from its arrival to its end: its request id (returned to the caller in initial
+// metadata), its line in the log and its place in the metrics.
+class CallRecord {
+ public:
+  // `method` without package, e.g. "Generate"; a string literal. `field`: the message's own
+  // request_id or empty.
+  CallRecord(grpc::CallbackServerContext* context, const Observers& observers, const char* method,
+             absl::string_view field = {});
+
+  // INVALID_ARGUMENT where the request id given is not one.
+  const absl::Status& status() const { return status_; }
+  const std::string& request_id() const { return request_id_; }
+
+  // Once, at the end. OK at level debug unless `notable`; `more` is added to the line.
+  void End(grpc::StatusCode code, const std::string& message, bool notable = false,
+           Log::Fields more = {});
+
+ private:
+  const Observers observers_;
+  const char* const method_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::string request_id_;
+  std::string caller_;
+  absl::Status status_;
+};
+
+// Answers a unary call with what `run` returns.
+template <typename Run>
+grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
+                                      const Observers& observers, const char* method, Run&& run) {
+  CallRecord record(context, observers, method);
+  const absl::Status status = record.status().ok() ? run() : record.status();
+  const grpc::Status wire = ToGrpcStatus(status);
+  record.End(wire.error_code(), wire.error_message());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(wire);
+  return reactor;
+}
+
+}  // namespace ripplekv

@@ -1,0 +1,158 @@
+#include "server/rpc/generate_convert.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/limits.h"
+#include "server/rpc/prompt_convert.h"
+#include "server/rpc/status.h"
+
+namespace ripplekv {
+namespace {
+
+absl::StatusOr<std::vector<int32_t>> PromptFromProto(const v1::GenerateRequest& proto,
+                                                     const ModelInfo& model,
+                                                     int32_t max_prompt_tokens) {
+  switch (proto.prompt_case()) {
+    case v1::GenerateRequest::kText:
+      return TextToIds(model, proto.text(), max_prompt_tokens);
+    case v1::GenerateRequest::kChat:
+      return ChatToIds(model, proto.chat(), max_prompt_tokens);
+    case v1::GenerateRequest::kTokenIds:
+      return std::vector<int32_t>(proto.token_ids().ids().begin(), proto.token_ids().ids().end());
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      break;
+  }
+  return InvalidField("prompt", "is absent: must be text, chat or token_ids");
+}
+
+// The repeated fields are counted before they are copied.
+absl::Status CheckCount(absl::string_view field, int count, int most) {
+  if (count <= most) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("has ", count, " entries: must be at most ", most));
+}
+
+v1::FinishReason ReasonToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEndOfText:
+      return v1::FINISH_REASON_END_OF_TEXT;
+    case FinishReason::kStopTokenId:
+      return v1::FINISH_REASON_STOP_TOKEN;
+    case FinishReason::kStopString:
+      return v1::FINISH_REASON_STOP_STRING;
+    case FinishReason::kMaxTokens:
+      return v1::FINISH_REASON_MAX_TOKENS;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+}  // namespace
+
+absl::StatusOr<GenerateRequest> RequestFromProto(const v1::GenerateRequest& proto,
+                                                 const ModelInfo& model,
+                                                 const PlanDefaults& defaults,
+                                                 int32_t max_prompt_tokens) {
+  GenerateRequest request;
+  const v1::SamplingParams& sampling = proto.sampling();
+  const v1::StoppingParams& stopping = proto.stopping();
+  for (const absl::Status& status :
+       {CheckCount("sampling.logit_bias", static_cast<int>(sampling.logit_bias().size()),
+                   kMaxLogitBias),
+        CheckCount("stopping.stop_strings", stopping.stop_strings_size(), kMaxStopStrings),
+        CheckCount("stopping.stop_token_ids", stopping.stop_token_ids_size(), kMaxStopTokenIds)}) {
+    if (!status.ok()) return status;
+  }
+  SamplingParams& s = request.sampling;
+  if (sampling.has_temperature()) s.temperature = sampling.temperature();
+  if (sampling.has_top_k()) s.top_k = sampling.top_k();
+  if (sampling.has_top_p()) s.top_p = sampling.top_p();
+  if (sampling.has_min_p()) s.min_p = sampling.min_p();
+  if (sampling.has_repetition_penalty()) s.repetition_penalty = sampling.repetition_penalty();
+  if (sampling.has_presence_penalty()) s.presence_penalty = sampling.presence_penalty();
+  if (sampling.has_frequency_penalty()) s.frequency_penalty = sampling.frequency_penalty();
+  if (sampling.has_seed()) s.seed = sampling.seed();
+  s.logit_bias.assign(sampling.logit_bias().begin(), sampling.logit_bias().end());
+
+  StoppingParams& t = request.stopping;
+  if (stopping.has_max_tokens()) t.max_tokens = stopping.max_tokens();
+  if (stopping.has_min_tokens()) t.min_tokens = stopping.min_tokens();
+  t.stop_strings.assign(stopping.stop_strings().begin(), stopping.stop_strings().end());
+  t.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
+  t.ignore_eos = stopping.ignore_eos();
+
+  absl::StatusOr<std::optional<Size>> size = SizeFromProto(proto.kv().size(), "kv.size.");
+  if (!size.ok()) return size.status();
+  request.kv.size = *size;
+  absl::StatusOr<std::optional<Allocator>> allocator =
+      AllocatorFromProto(proto.kv().allocator(), defaults, "kv.allocator.");
+  if (!allocator.ok()) return allocator.status();
+  request.kv.allocator = *allocator;
+  absl::StatusOr<std::optional<SelectorSpec>> selector =
+      SelectorFromProto(proto.kv().selector(), defaults, "kv.selector.");
+  if (!selector.ok()) return selector.status();
+  request.kv.selector = *selector;
+
+  if (proto.output().has_logprobs()) {
+    const int n = proto.output().logprobs();
+    if (n < 0 || n > kMaxLogprobs) {
+      return InvalidField("output.logprobs",
+                          absl::StrCat("is ", n, ": must be 0 to ", kMaxLogprobs));
+    }
+    request.logprobs = n;
+  }
+  request.next_token_kl = proto.output().next_token_kl();
+
+  // Last: it is the expensive part.
+  absl::StatusOr<std::vector<int32_t>> prompt = PromptFromProto(proto, model, max_prompt_tokens);
+  if (!prompt.ok()) return prompt.status();
+  request.prompt = *std::move(prompt);
+  return request;
+}
+
+void ChunkToProto(TokenChunk chunk, const Tokenizer& tokenizer, v1::GenerateChunk* proto) {
+  proto->set_text(std::move(chunk.text));
+  proto->mutable_token_ids()->Add(chunk.token_ids.begin(), chunk.token_ids.end());
+  for (const TokenLogprob& logprob : chunk.logprobs) {
+    v1::TokenLogprob* out = proto->add_logprobs();
+    out->set_token_id(logprob.token);
+    out->set_token(std::string(tokenizer.TokenBytes(logprob.token)));
+    out->set_logprob(logprob.logprob);
+    for (const auto& [id, value] : logprob.top) {
+      v1::TopLogprob* top = out->add_top();
+      top->set_token_id(id);
+      top->set_token(std::string(tokenizer.TokenBytes(id)));
+      top->set_logprob(value);
+    }
+  }
+}
+
+void CompletionToProto(const Completion& completion, v1::GenerateComplete* proto) {
+  proto->set_finish_reason(ReasonToProto(completion.finish_reason));
+  if (completion.finish_reason == FinishReason::kStopString) {
+    proto->set_stop_string(completion.matched_stop_string);
+  } else if (completion.matched_stop_token >= 0) {
+    proto->set_stop_token_id(completion.matched_stop_token);
+  }
+  proto->mutable_usage()->set_prompt_tokens(static_cast<int32_t>(completion.usage.prompt_tokens));
+  proto->mutable_usage()->set_output_tokens(
+      static_cast<int32_t>(completion.usage.completion_tokens));
+  v1::CacheUsage* cache = proto->mutable_cache();
+  for (size_t l = 0; l < completion.layers.size(); ++l) {
+    v1::LayerUsage* layer = cache->add_layers();
+    layer->set_layer(static_cast<int32_t>(l));
+    layer->set_positions_kept(static_cast<int32_t>(completion.layers[l].positions));
+    layer->set_kv_bytes(static_cast<int64_t>(completion.layers[l].bytes));
+  }
+  cache->set_kv_bytes(static_cast<int64_t>(completion.kept_bytes));
+  cache->set_full_kv_bytes(static_cast<int64_t>(completion.full_bytes));
+  cache->set_peak_prefill_bytes(static_cast<int64_t>(completion.peak_prefill_bytes));
+  v1::Timings* timings = proto->mutable_timings();
+  timings->set_queue_seconds(completion.timings.queue_seconds);
+  timings->set_prefill_seconds(completion.timings.prefill_seconds);
+  timings->set_decode_seconds(completion.timings.decode_seconds);
+  timings->set_first_token_seconds(completion.timings.first_token_seconds);
+  if (completion.next_token_kl.has_value()) proto->set_next_token_kl(*completion.next_token_kl);
+  proto->set_seed(completion.seed);
+}
+
+}  // namespace ripplekv

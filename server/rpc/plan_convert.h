@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "calibration/policy/plan.h"
+#include "ripplekv/v1/decode.pb.h"
+#include "ripplekv/v1/profile.pb.h"
+
+namespace ripplekv {
+
+// What absent parameters of a request's allocator or selector mean: the server's options.
+struct PlanDefaults {
+  RippleAllocator ripple;
+  SnapKv snapkv;
+};
+
+// Unset where the message says nothing. INVALID_ARGUMENT names field (after `path`, e.g.
+// "kv.size."), value and range.
+absl::StatusOr<std::optional<Size>> SizeFromProto(const v1::CacheSize& proto,
+                                                  const std::string& path);
+absl::StatusOr<std::optional<Allocator>> AllocatorFromProto(const v1::Allocator& proto,
+                                                            const PlanDefaults& defaults,
+                                                            const std::string& path);
+absl::StatusOr<std::optional<SelectorSpec>> SelectorFromProto(const v1::Selector& proto,
+                                                              const PlanDefaults& defaults,
+                                                              const std::string& path);
+
+v1::CacheSize SizeToProto(const Size& size);
+v1::Allocator AllocatorToProto(const Allocator& allocator);
+v1::Selector SelectorToProto(const SelectorSpec& selector);
+// source: PROFILE where a profile decides the multipliers, INLINE where sensitivities without a
+// profile do.
+v1::Plan PlanToProto(const Plan& plan);
+
+}  // namespace ripplekv

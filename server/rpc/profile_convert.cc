@@ -1,0 +1,146 @@
+#include "server/rpc/profile_convert.h"
+
+#include <google/protobuf/util/time_util.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace ripplekv {
+namespace {
+
+using google::protobuf::util::TimeUtil;
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("the profile received is not sound: ", what));
+}
+
+}  // namespace
+
+v1::ComputeType ComputeTypeToProto(const std::string& name) {
+  if (name == "fp32") return v1::COMPUTE_TYPE_FP32;
+  if (name == "bf16") return v1::COMPUTE_TYPE_BF16;
+  return v1::COMPUTE_TYPE_UNSPECIFIED;
+}
+
+CalibrationSettings SettingsFromProto(const v1::CalibrationSettings& proto,
+                                      const CalibrationSettings& defaults) {
+  CalibrationSettings settings = defaults;
+  if (proto.has_examples()) settings.examples = proto.examples();
+  if (proto.has_prefix_tokens()) settings.prefix_tokens = proto.prefix_tokens();
+  if (proto.has_window_tokens()) settings.window_tokens = proto.window_tokens();
+  if (proto.has_eta()) settings.eta = proto.eta();
+  if (proto.has_sinks()) settings.sinks = proto.sinks();
+  if (proto.has_recent()) settings.recent = proto.recent();
+  if (proto.has_seed()) settings.seed = proto.seed();
+  return settings;
+}
+
+v1::CalibrationSettings SettingsToProto(const CalibrationSettings& settings) {
+  v1::CalibrationSettings proto;
+  proto.set_examples(settings.examples);
+  proto.set_prefix_tokens(settings.prefix_tokens);
+  proto.set_window_tokens(settings.window_tokens);
+  proto.set_eta(settings.eta);
+  proto.set_sinks(settings.sinks);
+  proto.set_recent(settings.recent);
+  proto.set_seed(settings.seed);
+  return proto;
+}
+
+v1::Profile ProfileToProto(const Profile& profile, const std::optional<RunInfo>& run) {
+  v1::Profile proto;
+  proto.set_profile_id(profile.id());
+  proto.set_content_digest(ProfileContentDigest(profile));
+  proto.set_model_fingerprint(profile.key.model_fingerprint);
+  proto.set_model_name(profile.model_name);
+  proto.set_compute_type(ComputeTypeToProto(profile.key.compute_type));
+  *proto.mutable_settings() = SettingsToProto(profile.key.settings);
+  proto.set_corpus_digest(profile.key.corpus_digest);
+  proto.set_corpus_name(profile.corpus_name);
+  proto.set_examples_measured(profile.examples_computed);
+  for (size_t l = 0; l < profile.sensitivity.size(); ++l) {
+    v1::LayerSensitivity* layer = proto.add_layers();
+    layer->set_layer(static_cast<int32_t>(l));
+    layer->set_mean_kl(profile.sensitivity[l]);
+    if (l < profile.standard_error.size()) layer->set_standard_error(profile.standard_error[l]);
+  }
+  if (profile.split_half_spearman.has_value())
+    proto.set_split_half_spearman(*profile.split_half_spearman);
+  proto.set_software_version(profile.software_version);
+  if (run.has_value()) {
+    TimeUtil::FromString(run->started_at, proto.mutable_run()->mutable_started_at());
+    proto.mutable_run()->set_duration_seconds(run->duration_seconds);
+    proto.mutable_run()->set_host(run->host);
+    proto.mutable_run()->set_threads(run->threads);
+  }
+  return proto;
+}
+
+absl::StatusOr<ProfileAndRun> ProfileFromProto(const v1::Profile& proto) {
+  ProfileAndRun result;
+  Profile& profile = result.profile;
+  profile.key.model_fingerprint = proto.model_fingerprint();
+  switch (proto.compute_type()) {
+    case v1::COMPUTE_TYPE_FP32:
+      profile.key.compute_type = "fp32";
+      break;
+    case v1::COMPUTE_TYPE_BF16:
+      profile.key.compute_type = "bf16";
+      break;
+    default:
+      return Damaged(absl::StrCat("compute_type is ", static_cast<int>(proto.compute_type())));
+  }
+  profile.key.settings = SettingsFromProto(proto.settings(), CalibrationSettings());
+  profile.key.corpus_digest = proto.corpus_digest();
+  profile.model_name = proto.model_name();
+  profile.corpus_name = proto.corpus_name();
+  profile.software_version = proto.software_version();
+  profile.layers = proto.layers_size();
+  profile.examples_computed = proto.examples_measured();
+  for (int l = 0; l < proto.layers_size(); ++l) {
+    const v1::LayerSensitivity& layer = proto.layers(l);
+    if (layer.layer() != l)
+      return Damaged(absl::StrCat("layers[", l, "] is of layer ", layer.layer()));
+    profile.sensitivity.push_back(layer.mean_kl());
+    if (layer.has_standard_error()) profile.standard_error.push_back(layer.standard_error());
+  }
+  if (proto.has_split_half_spearman()) profile.split_half_spearman = proto.split_half_spearman();
+  if (absl::Status status = ValidateProfile(profile); !status.ok())
+    return Damaged(status.message());
+  if (profile.id() != proto.profile_id()) {
+    return Damaged(absl::StrCat("its settings give profile_id ", profile.id(), ", it says ",
+                                proto.profile_id()));
+  }
+  if (ProfileContentDigest(profile) != proto.content_digest()) {
+    return Damaged(absl::StrCat("its fields give content_digest ", ProfileContentDigest(profile),
+                                ", it says ", proto.content_digest()));
+  }
+  if (proto.has_run()) {
+    RunInfo run;
+    run.started_at = TimeUtil::ToString(proto.run().started_at());
+    run.duration_seconds = proto.run().duration_seconds();
+    run.host = proto.run().host();
+    run.threads = proto.run().threads();
+    result.run = std::move(run);
+  }
+  return result;
+}
+
+v1::CalibrationStarted StartedToProto(const CalibrationStarted& started) {
+  v1::CalibrationStarted proto;
+  proto.set_job_id(started.job_id);
+  proto.set_profile_id(started.profile_id);
+  *proto.mutable_settings() = SettingsToProto(started.settings);
+  proto.set_joined(started.joined);
+  return proto;
+}
+
+v1::CalibrationProgress ProgressToProto(const CalibrationProgress& progress) {
+  v1::CalibrationProgress proto;
+  proto.set_examples_done(progress.probe.examples_done);
+  proto.set_examples_total(progress.probe.examples_total);
+  proto.set_fraction(progress.probe.fraction);
+  proto.set_elapsed_seconds(progress.elapsed_seconds);
+  return proto;
+}
+
+}  // namespace ripplekv
