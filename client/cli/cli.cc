@@ -1,0 +1,55 @@
+#include "client/cli/cli.h"
+
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/json_line.h"
+#include "client/rpc_error.h"
+
+namespace ripplekv {
+
+CallOptions Cli::Options() {
+  return {.timeout_seconds = timeout_seconds, .request_id = request_id, .canceller = &canceller};
+}
+
+int Cli::CallFailed(const absl::Status& status) {
+  if (canceller.cancelled()) {
+    WriteSide(json ? absl::StrCat(ErrorJson(absl::CancelledError("interrupted")), "\n")
+                    : "\nripplekv: interrupted\n");
+    return kExitInterrupted;
+  }
+  if (json) {
+    WriteSide(absl::StrCat(ErrorJson(status), "\n"));
+    return kExitError;
+  }
+  std::string text = absl::StrCat(err.Bold("ripplekv: "), ErrorText(status), "\n");
+  if (absl::IsUnavailable(status) && absl::StartsWith(status.message(), "no server can be reached")) {
+    absl::StrAppend(&text, "  Start one:        ripplekv-server --model FILE --listen ", server,
+                    "\n  Or name another:  ripplekv --server HOST:PORT (or RIPPLEKV_SERVER)\n");
+  }
+  WriteSide(text);
+  return kExitError;
+}
+
+int Cli::UsageError(const absl::Status& status) {
+  WriteSide(json ? absl::StrCat(ErrorJson(status), "\n")
+                  : absl::StrCat(err.Bold("ripplekv: "), status.message(), "\n"));
+  return kExitUsage;
+}
+
+void Cli::Write(absl::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void Cli::WriteSide(absl::string_view text) {
+  std::fflush(stdout);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+void Cli::WriteJson(const google::protobuf::Message& message) {
+  Write(absl::StrCat(JsonLine(message), "\n"));
+}
+
+}  // namespace ripplekv

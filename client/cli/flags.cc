@@ -1,0 +1,324 @@
+#include "client/cli/flags.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/input_file.h"
+#include "client/number_list.h"
+#include "client/utf8.h"
+
+namespace ripplekv {
+namespace {
+
+absl::Status CheckUtf8(absl::string_view flag, absl::string_view text) {
+  const size_t invalid = FirstInvalidUtf8(text);
+  if (invalid == text.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " is not UTF-8 text: see its byte ", invalid));
+}
+
+}  // namespace
+
+CLI::Option* AddRepeated(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                         const std::string& description) {
+  return app.add_option(name, values, description)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void PromptFlags::Add(CLI::App& app, bool with_token_ids) {
+  const std::string group = "Prompt (one of --prompt, --prompt-file, --document, --message";
+  const std::string name = group + (with_token_ids ? ", --token-ids)" : ")");
+  app.add_option("-p,--prompt", prompt, "The prompt's text")->type_name("TEXT")->group(name);
+  app.add_option("-f,--prompt-file", prompt_file, "A file with it; - is standard input")
+      ->type_name("FILE")
+      ->group(name);
+  app.add_option("-d,--document", document,
+                 "A document to ask --question about; - is standard input. They make one message: the "
+                 "document, a blank line, the question")
+      ->type_name("FILE")
+      ->group(name);
+  app.add_option("-q,--question", question, "The question about --document")
+      ->type_name("TEXT")
+      ->group(name);
+  AddRepeated(app, "-m,--message", messages,
+              "One message of a chat, with a role of system, user or assistant; once for each message")
+      ->type_name("ROLE:TEXT")
+      ->group(name);
+  if (with_token_ids) {
+    app.add_option("--token-ids", token_ids,
+                   "A file of token ids, used as they are, between spaces or commas or as a JSON "
+                   "list; - is standard input")
+        ->type_name("FILE")
+        ->group(name);
+  }
+  app.add_option("--system", system, "A system message before the prompt")
+      ->type_name("TEXT")
+      ->group(name);
+  app.add_flag("--raw", raw,
+               "Send the text as it is, with special tokens parsed, instead of as a user's message "
+               "in the model's chat template")
+      ->group(name);
+}
+
+absl::StatusOr<Prompt> PromptFlags::Read() const {
+  const int sources = !prompt.empty() + !prompt_file.empty() + !document.empty() +
+                      !messages.empty() + !token_ids.empty();
+  if (sources != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        sources == 0 ? "there is no prompt" : "there are several prompts",
+        ": give one of --prompt TEXT, --prompt-file FILE, --document FILE with --question TEXT, or "
+        "--message ROLE:TEXT"));
+  }
+  if (document.empty() != question.empty()) {
+    return absl::InvalidArgumentError(document.empty()
+                                          ? "--question needs the --document it is about"
+                                          : "--document needs a --question about it");
+  }
+  if (raw && (!messages.empty() || !token_ids.empty() || !system.empty())) {
+    return absl::InvalidArgumentError(
+        "--raw sends one text as it is: it goes with --prompt, --prompt-file or --document only, "
+        "without --system");
+  }
+  for (const auto& [flag, text] : {std::pair<absl::string_view, const std::string&>("--prompt", prompt),
+                                   {"--question", question},
+                                   {"--system", system}}) {
+    if (absl::Status invalid = CheckUtf8(flag, text); !invalid.ok()) return invalid;
+  }
+  if (!token_ids.empty()) {
+    if (!system.empty()) {
+      return absl::InvalidArgumentError("--system does not go with --token-ids: they are used as they are");
+    }
+    absl::StatusOr<std::string> text = ReadBytes(token_ids);
+    if (!text.ok()) return text.status();
+    const absl::StatusOr<std::vector<int32_t>> ids = ParseTokenIds(*text);
+    if (!ids.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--token-ids ", token_ids, ": ", ids.status().message()));
+    }
+    v1::TokenIdsPrompt result;
+    result.mutable_ids()->Assign(ids->begin(), ids->end());
+    return result;
+  }
+
+  v1::ChatPrompt chat;
+  if (!system.empty()) {
+    v1::ChatMessage& message = *chat.add_messages();
+    message.set_role(v1::ROLE_SYSTEM);
+    message.set_content(system);
+  }
+  for (const std::string& text : messages) {
+    if (absl::Status invalid = CheckUtf8("--message", text); !invalid.ok()) return invalid;
+    absl::StatusOr<v1::ChatMessage> message = ParseMessage(text);
+    if (!message.ok()) return message.status();
+    *chat.add_messages() = *std::move(message);
+  }
+  if (!messages.empty()) return chat;
+
+  std::string text = prompt;
+  if (prompt.empty()) {
+    absl::StatusOr<std::string> read = ReadText(document.empty() ? prompt_file : document);
+    if (!read.ok()) return read.status();
+    text = document.empty() ? *std::move(read) : DocumentQuestion(*read, question);
+  }
+  if (raw) return text;
+  v1::ChatMessage& message = *chat.add_messages();
+  message.set_role(v1::ROLE_USER);
+  message.set_content(std::move(text));
+  return chat;
+}
+
+void SamplingFlags::Add(CLI::App& app) {
+  const std::string group = "Sampling (without any: greedy, the same text every time)";
+  app.add_option("--temperature", temperature, "0 to 100; 0 is greedy")->group(group);
+  app.add_option("--top-k", top_k, "Keep the K most probable tokens; 0 keeps all")->group(group);
+  app.add_option("--top-p", top_p, "Keep the most probable tokens that together reach P")
+      ->group(group);
+  app.add_option("--min-p", min_p, "Drop tokens less probable than this share of the best one's")
+      ->group(group);
+  app.add_option("--repetition-penalty", repetition_penalty,
+                 "0.01 to 10, above 1 against repetition; 1 is off")
+      ->group(group);
+  app.add_option("--presence-penalty", presence_penalty,
+                 "-10 to 10, off the logits of tokens in the output; 0 is off")
+      ->group(group);
+  app.add_option("--frequency-penalty", frequency_penalty,
+                 "-10 to 10, the same once for every occurrence; 0 is off")
+      ->group(group);
+  AddRepeated(app, "--logit-bias", logit_bias, "Added to a token's logit, -100 to 100; once for each")
+      ->type_name("ID:BIAS")
+      ->group(group);
+  app.add_option("--seed", seed, "Repeats a draw; the summary says the seed that was used")
+      ->group(group);
+}
+
+absl::Status SamplingFlags::Fill(v1::SamplingParams& params) const {
+  if (temperature) params.set_temperature(*temperature);
+  if (top_k) params.set_top_k(*top_k);
+  if (top_p) params.set_top_p(*top_p);
+  if (min_p) params.set_min_p(*min_p);
+  if (repetition_penalty) params.set_repetition_penalty(*repetition_penalty);
+  if (presence_penalty) params.set_presence_penalty(*presence_penalty);
+  if (frequency_penalty) params.set_frequency_penalty(*frequency_penalty);
+  if (seed) params.set_seed(*seed);
+  for (const std::string& entry : logit_bias) {
+    const size_t colon = entry.find(':');
+    int32_t id = 0;
+    float bias = 0;
+    if (colon == std::string::npos || !absl::SimpleAtoi(entry.substr(0, colon), &id) ||
+        !absl::SimpleAtof(entry.substr(colon + 1), &bias)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--logit-bias is '", entry, "': must be ID:BIAS, e.g. 42:-1.5"));
+    }
+    (*params.mutable_logit_bias())[id] = bias;
+  }
+  return absl::OkStatus();
+}
+
+void StoppingFlags::Add(CLI::App& app) {
+  const std::string group = "Stopping";
+  app.add_option("-n,--max-tokens", max_tokens,
+                 "Output tokens at most; without it 256, or what the context leaves")
+      ->group(group);
+  app.add_option("--min-tokens", min_tokens, "Do not stop before this many")->group(group);
+  AddRepeated(app, "--stop", stop, "End before this text; once for each of up to 16")
+      ->type_name("TEXT")
+      ->group(group);
+  AddRepeated(app, "--stop-token-id", stop_token_ids, "End at this token id; once for each")
+      ->type_name("ID")
+      ->group(group);
+  app.add_flag("--ignore-eos", ignore_eos, "Go on after the model's end of text")->group(group);
+}
+
+absl::Status StoppingFlags::Fill(v1::StoppingParams& params) const {
+  if (max_tokens) params.set_max_tokens(*max_tokens);
+  if (min_tokens) params.set_min_tokens(*min_tokens);
+  for (const std::string& text : stop) {
+    if (absl::Status invalid = CheckUtf8("--stop", text); !invalid.ok()) return invalid;
+    params.add_stop(text);
+  }
+  for (const std::string& text : stop_token_ids) {
+    int32_t id = 0;
+    if (!absl::SimpleAtoi(text, &id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--stop-token-id is '", text, "': must be a token id"));
+    }
+    params.add_stop_token_ids(id);
+  }
+  params.set_ignore_eos(ignore_eos);
+  return absl::OkStatus();
+}
+
+void BudgetFlags::Add(CLI::App& app) {
+  const std::string group = "KV cache (without any: the server's plan)";
+  auto* size = app.add_option("--retention", retention,
+                              "Share of the prompt's positions that is kept, mean over layers, above "
+                              "0 to 1")
+                   ->group(group);
+  auto* total = app.add_option("--total-positions", total_positions,
+                               "Positions kept per KV head, summed over the layers")
+                    ->group(group)
+                    ->excludes(size);
+  app.add_flag("--full", full, "Keep every position")->group(group)->excludes(size)->excludes(total);
+  app.add_option("--allocator", allocator,
+                 "How the total is divided over layers: by measured sensitivity, or evenly")
+      ->check(CLI::IsMember({"ripple", "uniform"}))
+      ->type_name("ripple|uniform")
+      ->group(group);
+  app.add_option("--ripple-r", ripple_r, "Strength of the ripple allocator, from 1 (uniform)")
+      ->group(group);
+  app.add_option("--ripple-gamma", ripple_gamma, "Limit of a layer's multiplier, from 1")
+      ->group(group);
+}
+
+absl::Status BudgetFlags::Check() const {
+  if (allocator == "uniform" && (ripple_r || ripple_gamma)) {
+    return absl::InvalidArgumentError(
+        "--ripple-r and --ripple-gamma do not go with --allocator uniform");
+  }
+  return absl::OkStatus();
+}
+
+std::optional<v1::CacheSize> BudgetFlags::Size() const {
+  v1::CacheSize size;
+  if (retention) {
+    size.set_retention(*retention);
+  } else if (total_positions) {
+    size.set_total_positions(*total_positions);
+  } else if (full) {
+    size.mutable_full();
+  } else {
+    return std::nullopt;
+  }
+  return size;
+}
+
+std::optional<v1::Allocator> BudgetFlags::MakeAllocator() const {
+  v1::Allocator made;
+  if (allocator == "uniform") {
+    made.mutable_uniform();
+  } else if (allocator == "ripple" || ripple_r || ripple_gamma) {
+    v1::RippleAllocator& ripple = *made.mutable_ripple();
+    if (ripple_r) ripple.set_r(*ripple_r);
+    if (ripple_gamma) ripple.set_gamma(*ripple_gamma);
+  } else {
+    return std::nullopt;
+  }
+  return made;
+}
+
+void KvFlags::Add(CLI::App& app) {
+  const std::string group = "KV cache (without any: the server's plan)";
+  budget.Add(app);
+  app.add_option("--snapkv-window", snapkv_window, "Last queries of the prompt that choose, 1 to 1024")
+      ->group(group);
+  app.add_option("--snapkv-kernel", snapkv_kernel, "Positions pooled around each, odd, 1 to 63")
+      ->group(group);
+  app.add_option("--snapkv-pooling", snapkv_pooling, "How they are pooled")
+      ->check(CLI::IsMember({"max", "mean", "none"}))
+      ->type_name("max|mean|none")
+      ->group(group);
+}
+
+absl::Status KvFlags::Fill(v1::GenerateRequest& request) const {
+  if (absl::Status wrong = budget.Check(); !wrong.ok()) return wrong;
+  if (auto size = budget.Size()) *request.mutable_kv()->mutable_size() = *std::move(size);
+  if (auto allocator = budget.MakeAllocator()) {
+    *request.mutable_kv()->mutable_allocator() = *std::move(allocator);
+  }
+  if (!snapkv_window && !snapkv_kernel && snapkv_pooling.empty()) return absl::OkStatus();
+  v1::SnapKvSelector& snapkv = *request.mutable_kv()->mutable_selector()->mutable_snapkv();
+  if (snapkv_window) snapkv.set_window(*snapkv_window);
+  if (snapkv_kernel) snapkv.set_kernel(*snapkv_kernel);
+  if (snapkv_pooling == "max") snapkv.set_pooling(v1::POOLING_MAX);
+  if (snapkv_pooling == "mean") snapkv.set_pooling(v1::POOLING_MEAN);
+  if (snapkv_pooling == "none") snapkv.set_pooling(v1::POOLING_NONE);
+  return absl::OkStatus();
+}
+
+void CalibrationFlags::Add(CLI::App& app) {
+  const std::string group = "Settings (each absent one: the server's)";
+  app.add_option("--examples", examples, "Texts measured, 1 to 4096")->group(group);
+  app.add_option("--prefix-tokens", prefix_tokens, "Tokens that build the cache of a text")
+      ->group(group);
+  app.add_option("--window-tokens", window_tokens, "Tokens measured after them")->group(group);
+  app.add_option("--eta", eta, "Noise on a cached value relative to its norm, 0 to 10")
+      ->group(group);
+  app.add_option("--sinks", sinks, "First positions that are never perturbed")->group(group);
+  app.add_option("--recent", recent, "Last positions that are never perturbed")->group(group);
+  app.add_option("--seed", seed, "Seed of the noise")->group(group);
+}
+
+void CalibrationFlags::Fill(v1::CalibrateModelRequest& request) const {
+  if (!examples && !prefix_tokens && !window_tokens && !eta && !sinks && !recent && !seed) return;
+  v1::CalibrationSettings& settings = *request.mutable_settings();
+  if (examples) settings.set_examples(*examples);
+  if (prefix_tokens) settings.set_prefix_tokens(*prefix_tokens);
+  if (window_tokens) settings.set_window_tokens(*window_tokens);
+  if (eta) settings.set_eta(*eta);
+  if (sinks) settings.set_sinks(*sinks);
+  if (recent) settings.set_recent(*recent);
+  if (seed) settings.set_seed(*seed);
+}
+
+}  // namespace ripplekv

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/prompt.h"
+#include "ripplekv/v1/calibration.pb.h"
+#include "ripplekv/v1/decode.pb.h"
+
+namespace ripplekv {
+
+// Groups of flags that several commands share. Each Add declares the flags, whose targets must outlive the parsing;
+// ranges are the server's to check.
+
+// A flag that may be given several times, one value each.
+CLI::Option* AddRepeated(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                         const std::string& description);
+
+struct PromptFlags {
+  std::string prompt;
+  std::string prompt_file;
+  std::string document;
+  std::string question;
+  std::string system;
+  std::vector<std::string> messages;
+  std::string token_ids;
+  bool raw = false;
+
+  void Add(CLI::App& app, bool with_token_ids);
+  // Reads the files. INVALID_ARGUMENT where no source or several are given, or a text is not UTF-8.
+  absl::StatusOr<Prompt> Read() const;
+};
+
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> logit_bias;
+
+  void Add(CLI::App& app);
+  absl::Status Fill(v1::SamplingParams& params) const;
+};
+
+struct StoppingFlags {
+  std::optional<int32_t> max_tokens, min_tokens;
+  std::vector<std::string> stop;
+  std::vector<std::string> stop_token_ids;
+  bool ignore_eos = false;
+
+  void Add(CLI::App& app);
+  absl::Status Fill(v1::StoppingParams& params) const;
+};
+
+// The size and its division over layers.
+struct BudgetFlags {
+  std::optional<double> retention;
+  std::optional<int64_t> total_positions;
+  bool full = false;
+  std::string allocator;
+  std::optional<double> ripple_r, ripple_gamma;
+
+  void Add(CLI::App& app);
+  // INVALID_ARGUMENT where ripple's parameters come with another allocator.
+  absl::Status Check() const;
+  std::optional<v1::CacheSize> Size() const;
+  std::optional<v1::Allocator> MakeAllocator() const;
+};
+
+struct KvFlags {
+  BudgetFlags budget;
+  std::optional<int32_t> snapkv_window, snapkv_kernel;
+  std::string snapkv_pooling;
+
+  void Add(CLI::App& app);
+  // Leaves `request.kv` absent where no flag is given.
+  absl::Status Fill(v1::GenerateRequest& request) const;
+};
+
+struct CalibrationFlags {
+  std::optional<int32_t> examples, prefix_tokens, window_tokens, sinks, recent;
+  std::optional<double> eta;
+  std::optional<uint64_t> seed;
+
+  void Add(CLI::App& app);
+  void Fill(v1::CalibrateModelRequest& request) const;
+};
+
+}  // namespace ripplekv

@@ -1,0 +1,93 @@
+// ripplekv: generates text, calibrates and inspects a RippleKV server from the command line.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+
+#include "client/cli/commands.h"
+#include "client/cli/interrupt.h"
+
+namespace ripplekv {
+namespace {
+
+constexpr int kDescriptionColumn = 34;
+
+int Main(int argc, char** argv) {
+  std::setlocale(LC_CTYPE, "");
+  // Whoever reads our output may leave: end without a word, whatever the parent made of the signal.
+  std::signal(SIGPIPE, SIG_DFL);
+  static Cli cli;  // the thread that watches for interrupts uses it until the process ends
+  cli.out = DetectTerminal(STDOUT_FILENO);
+  cli.err = DetectTerminal(STDERR_FILENO);
+  WatchInterrupts(cli.canceller);
+
+  CLI::App app("ripplekv: the client of RippleKV, an inference server that measures how much each layer's\n"
+               "KV cache matters and sizes compressed per-layer caches by it.",
+               "ripplekv");
+  app.get_formatter()->column_width(kDescriptionColumn);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "ripplekv " RIPPLEKV_VERSION);
+  app.footer(
+      "Examples:\n"
+      "  ripplekv health --wait 60\n"
+      "  ripplekv generate --document report.txt --question \"What was decided?\"\n"
+      "  ripplekv --server 10.0.0.7:50051 chat --retention 0.1\n"
+      "  ripplekv calibrate && ripplekv profile && ripplekv plan --prompt-tokens 4096\n"
+      "  ripplekv COMMAND --help\n"
+      "\n"
+      "Exit codes: 0 done, 1 the call failed, 2 wrong arguments or unreadable input, 130 interrupted.\n"
+      "NO_COLOR switches styles off.");
+  app.add_option("-s,--server", cli.server, "Where the server listens")
+      ->envname("RIPPLEKV_SERVER")
+      ->type_name("HOST:PORT")
+      ->capture_default_str()
+      ->group("Options of every command");
+  app.add_option("--timeout", cli.timeout_seconds, "Give up after this long")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS")
+      ->group("Options of every command");
+  app.add_option("--request-id", cli.request_id,
+                 "Names the call in the server's log; without it the server makes one")
+      ->type_name("ID")
+      ->group("Options of every command");
+  app.add_flag("--json", cli.json,
+               "JSON for programs: one object a line, as the server's messages; errors too, on standard "
+               "error")
+      ->group("Options of every command");
+  AddGenerate(app, cli);
+  AddChat(app, cli);
+  AddCalibrate(app, cli);
+  AddProfile(app, cli);
+  AddPlan(app, cli);
+  AddModel(app, cli);
+  AddHealth(app, cli);
+  AddTokenize(app, cli);
+  AddDetokenize(app, cli);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {
+      app.exit(error, std::cout, std::cerr);  // --help, --version
+      return kExitOk;
+    }
+    std::cerr << "ripplekv: " << error.what() << "\n  See ripplekv --help, or ripplekv COMMAND --help.\n";
+    return kExitUsage;
+  }
+  if (absl::Status wrong = CheckServerAddress(cli.server); !wrong.ok()) return cli.UsageError(wrong);
+  const int code = cli.command(cli);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::perror("ripplekv: cannot write to standard output");
+    return code == kExitOk ? kExitError : code;
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace ripplekv
+
+int main(int argc, char** argv) { return ripplekv::Main(argc, argv); }

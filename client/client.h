@@ -1,0 +1,82 @@
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/canceller.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "ripplekv/v1/calibration.grpc.pb.h"
+#include "ripplekv/v1/decode.grpc.pb.h"
+
+namespace ripplekv {
+
+// What holds for one call.
+struct CallOptions {
+  std::optional<double> timeout_seconds;  // above 0; unset: as long as it takes
+  std::string request_id;                 // sent as metadata x-request-id; empty: the server makes one
+  Canceller* canceller = nullptr;         // may cancel the call from another thread
+};
+
+// INVALID_ARGUMENT unless `address` is HOST:PORT (an IPv6 host in brackets), unix:PATH or a gRPC target with a scheme
+// such as dns:///HOST:PORT.
+absl::Status CheckServerAddress(const std::string& address);
+
+// Calls of both services at one address, blocking, thin over the stubs. Connects on the first call, without TLS and
+// without HTTP proxies, and connects again after the connection was lost. Safe for concurrent calls.
+//
+// Errors carry the server's code, message and details (client/rpc_error.h). UNAVAILABLE for a server that cannot be
+// reached names the address. A callback sees every message of a stream in order, the last included.
+class Client {
+ public:
+  // `address` passed CheckServerAddress.
+  explicit Client(std::string address);
+
+  const std::string& address() const { return address_; }
+
+  absl::StatusOr<v1::GenerateComplete> Generate(
+      const v1::GenerateRequest& request, const CallOptions& options,
+      const std::function<void(const v1::GenerateResponse&)>& on_event) const;
+  absl::StatusOr<v1::GetModelResponse> GetModel(const CallOptions& options) const;
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
+                                                const CallOptions& options) const;
+  absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request,
+                                                    const CallOptions& options) const;
+
+  absl::StatusOr<v1::CalibrationComplete> CalibrateModel(
+      const v1::CalibrateModelRequest& request, const CallOptions& options,
+      const std::function<void(const v1::CalibrateModelResponse&)>& on_event) const;
+  absl::StatusOr<v1::GetProfileResponse> GetProfile(const v1::GetProfileRequest& request,
+                                                    const CallOptions& options) const;
+  absl::StatusOr<v1::ListProfilesResponse> ListProfiles(const v1::ListProfilesRequest& request,
+                                                        const CallOptions& options) const;
+  absl::StatusOr<v1::DeleteProfileResponse> DeleteProfile(const v1::DeleteProfileRequest& request,
+                                                          const CallOptions& options) const;
+  absl::StatusOr<v1::PlanBudgetsResponse> PlanBudgets(const v1::PlanBudgetsRequest& request,
+                                                      const CallOptions& options) const;
+
+  // The state of one service by its full name; empty: the server as a whole.
+  absl::StatusOr<grpc::health::v1::HealthCheckResponse> CheckHealth(
+      const std::string& service, const CallOptions& options) const;
+
+ private:
+  absl::Status Finish(const grpc::Status& status, const grpc::ClientContext& context) const;
+  template <typename Response, typename Method, typename Request>
+  absl::StatusOr<Response> Call(Method method, const Request& request,
+                                const CallOptions& options) const;
+  template <typename Complete, typename Response, typename Start>
+  absl::StatusOr<Complete> Stream(Start start, const CallOptions& options,
+                                  const std::function<void(const Response&)>& on_event) const;
+
+  std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::DecodeService::Stub> decode_;
+  std::unique_ptr<v1::CalibrationService::Stub> calibration_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+};
+
+}  // namespace ripplekv

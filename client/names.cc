@@ -1,0 +1,84 @@
+#include "client/names.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/format.h"
+
+namespace ripplekv {
+
+std::string NameOf(v1::ComputeType type) {
+  switch (type) {
+    case v1::COMPUTE_TYPE_FP32: return "fp32";
+    case v1::COMPUTE_TYPE_BF16: return "bf16";
+    default: return absl::StrCat("compute type ", static_cast<int>(type));
+  }
+}
+
+std::string NameOf(v1::KvType type) {
+  switch (type) {
+    case v1::KV_TYPE_FP32: return "fp32";
+    case v1::KV_TYPE_BF16: return "bf16";
+    default: return absl::StrCat("KV type ", static_cast<int>(type));
+  }
+}
+
+std::string NameOf(v1::Pooling pooling) {
+  switch (pooling) {
+    case v1::POOLING_NONE: return "none";
+    case v1::POOLING_MAX: return "max";
+    case v1::POOLING_MEAN: return "mean";
+    default: return absl::StrCat("pooling ", static_cast<int>(pooling));
+  }
+}
+
+std::string NameOf(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_END_OF_TEXT: return "end of text";
+    case v1::FINISH_REASON_STOP_STRING: return "stop string";
+    case v1::FINISH_REASON_STOP_TOKEN: return "stop token";
+    case v1::FINISH_REASON_MAX_TOKENS: return "max tokens reached";
+    default: return absl::StrCat("finish reason ", static_cast<int>(reason));
+  }
+}
+
+std::string Describe(const v1::Allocator& allocator) {
+  switch (allocator.allocator_case()) {
+    case v1::Allocator::kRipple:
+      return absl::StrCat("ripple (r ", FormatNumber(allocator.ripple().r()), ", gamma ",
+                          FormatNumber(allocator.ripple().gamma()), ")");
+    case v1::Allocator::kUniform: return "uniform";
+    case v1::Allocator::ALLOCATOR_NOT_SET: return "";
+  }
+  return "";
+}
+
+std::string Describe(const v1::CacheSize& size) {
+  switch (size.size_case()) {
+    case v1::CacheSize::kRetention:
+      return absl::StrCat("retention ", FormatNumber(size.retention()));
+    case v1::CacheSize::kTotalPositions:
+      return absl::StrCat(FormatCount(size.total_positions()), " positions over all layers");
+    case v1::CacheSize::kFull: return "every position";
+    case v1::CacheSize::SIZE_NOT_SET: return "";
+  }
+  return "";
+}
+
+std::string Describe(const v1::Selector& selector) {
+  if (!selector.has_snapkv()) return "";
+  const v1::SnapKvSelector& snapkv = selector.snapkv();
+  return absl::StrCat("SnapKV (window ", snapkv.window(), ", kernel ", snapkv.kernel(),
+                      ", pooling ", NameOf(snapkv.pooling()), ")");
+}
+
+std::string DescribeSource(const v1::Plan& plan) {
+  switch (plan.source()) {
+    case v1::PLAN_SOURCE_UNIFORM: return "without a profile";
+    case v1::PLAN_SOURCE_PROFILE: return absl::StrCat("from profile ", ShortId(plan.profile_id()));
+    case v1::PLAN_SOURCE_INLINE: return "from the given sensitivities";
+    default: return absl::StrCat("plan source ", static_cast<int>(plan.source()));
+  }
+}
+
+std::string ShortId(const std::string& id) { return id.substr(0, 12); }
+
+}  // namespace ripplekv

@@ -1,0 +1,90 @@
+#include "client/plan_view.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/bar_chart.h"
+#include "client/fact_sheet.h"
+#include "client/format.h"
+#include "client/names.h"
+
+namespace ripplekv {
+namespace {
+
+constexpr int kMaxChartColumns = 110;
+
+}  // namespace
+
+std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_tokens,
+                       const Terminal& terminal) {
+  const v1::Plan& plan = response.plan();
+  FactSheet head;
+  head.Add("prompt", {absl::StrCat(FormatCount(prompt_tokens), " tokens")});
+  head.Add("plan", {Describe(plan.allocator()), Describe(plan.size()), DescribeSource(plan)});
+  head.Add("floors", {absl::StrCat(FormatCount(plan.floor_positions()), " positions every layer"),
+                      absl::StrCat(FormatCount(plan.min_positions()), " a layer on average")});
+  if (response.layers().empty()) return head.Render(terminal);
+
+  std::vector<BarChartRow> rows;
+  std::vector<double> values;
+  const v1::LayerBudget* least = &response.layers(0);
+  const v1::LayerBudget* most = least;
+  for (const v1::LayerBudget& layer : response.layers()) {
+    values.push_back(layer.positions());
+    const std::string positions = FormatCount(layer.positions());
+    const std::string multiplier =
+        absl::StrFormat("%s%.3f", terminal.times(), layer.multiplier());
+    rows.push_back({absl::StrCat(layer.layer()), values.back(),
+                    absl::StrCat(positions, "  ", multiplier), positions});
+    if (layer.positions() < least->positions()) least = &layer;
+    if (layer.positions() > most->positions()) most = &layer;
+  }
+  const double layers = response.layers_size();
+  const double uniform = static_cast<double>(response.total_positions()) / layers;
+  const double full = layers * static_cast<double>(prompt_tokens);
+
+  FactSheet foot;
+  foot.Add("sum", {absl::StrCat(FormatCount(response.total_positions()), " of ",
+                                FormatCount(static_cast<int64_t>(full)), " positions (",
+                                FormatPercent(static_cast<double>(response.total_positions()) / full),
+                                ")"),
+                   absl::StrCat(FormatCount(least->positions()), " (layer ", least->layer(),
+                                ") to ", FormatCount(most->positions()), " (layer ",
+                                most->layer(), ")")});
+  if (response.full_kv_bytes() > 0) {
+    foot.Add("KV bytes",
+             {absl::StrCat(FormatBytes(response.kv_bytes()), " planned"),
+              absl::StrCat(FormatBytes(response.full_kv_bytes()), " in full"),
+              FormatPercent(static_cast<double>(response.kv_bytes()) /
+                            static_cast<double>(response.full_kv_bytes()))});
+  }
+  const std::string asked = FormatCount(response.requested_positions());
+  if (response.full()) {
+    foot.Add("note", {"every position is kept: a prompt of this length is not compressed"});
+  }
+  if (response.raised()) {
+    foot.Add("note", {absl::StrCat("raised from ", asked, " positions to ", plan.min_positions(),
+                                   " a layer (min_positions)")});
+  }
+  if (response.clamped()) {
+    foot.Add("note", {absl::StrCat("clamped from ", asked,
+                                   " positions to what the floors and the prompt permit")});
+  }
+  return absl::StrCat(
+      head.Render(terminal), "\n",
+      terminal.Bold(absl::StrCat("b_l, layer by layer: positions kept per KV head, ",
+                                 terminal.times(), " w_l")),
+      "\n",
+      terminal.Dim(absl::StrCat(terminal.utf8 ? "│" : "|", " uniform's level: ",
+                                FormatNumber(uniform, 6), " positions")),
+      "\n",
+      RenderBarChart(rows, LinearScale(values),
+                     {.width = std::min(terminal.width, kMaxChartColumns),
+                      .utf8 = terminal.utf8,
+                      .mark = uniform}),
+      foot.Render(terminal));
+}
+
+}  // namespace ripplekv
