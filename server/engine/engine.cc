@@ -254,13 +254,14 @@ void Engine::Impl::StepRequest() {
   const std::shared_ptr<GenerationSink> sink = task_->request().sink;
   const auto prompt_tokens = static_cast<int64_t>(task_->request().request.prompt.size());
   const int64_t completion_tokens = task_->completion_tokens();
-  absl::StatusOr<Completion> result = status;
-  if (status.ok()) result = task_->completion();
+  const absl::StatusOr<Completion> result = status.ok()
+                                                ? absl::StatusOr<Completion>(task_->completion())
+                                                : absl::StatusOr<Completion>(status);
   // Its pages are free before anyone hears of its end.
   task_.reset();
   turn_.RequestEnded();
   Publish();
-  Finish(*sink, std::move(result), prompt_tokens, completion_tokens);
+  Finish(*sink, result, prompt_tokens, completion_tokens);
 }
 
 void Engine::Impl::StepBackground() {

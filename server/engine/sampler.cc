@@ -113,8 +113,9 @@ void Sampler::KeepTopP() {
   for (size_t sorted = 0, head = 64; sorted < candidates_.size(); head *= 8) {
     head = std::min(head, candidates_.size());
     const auto begin = candidates_.begin() + static_cast<ptrdiff_t>(sorted);
-    std::partial_sort(begin, candidates_.begin() + static_cast<ptrdiff_t>(head), candidates_.end(),
-                      Better);
+    const auto end = candidates_.begin() + static_cast<ptrdiff_t>(head);
+    if (end != candidates_.end()) std::nth_element(begin, end, candidates_.end(), Better);
+    std::sort(begin, end, Better);
     for (; sorted < head; ++sorted) {
       mass += std::exp((candidates_[sorted].logit - best) / params_.temperature);
       if (mass >= params_.top_p * total) {

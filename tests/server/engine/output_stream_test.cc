@@ -34,7 +34,8 @@ class OutputStreamTest : public ::testing::Test {
     OutputStream::Piece last;
     size_t used = 0;
   };
-  Outcome Feed(const StoppingParams& stopping, int32_t max_tokens, const std::vector<int32_t>& ids) {
+  Outcome Feed(const StoppingParams& stopping, int32_t max_tokens,
+               const std::vector<int32_t>& ids) {
     OutputStream stream(tokenizer_.get(), end_of_text_, stopping, max_tokens);
     Outcome outcome;
     for (int32_t id : ids) {

@@ -34,8 +34,11 @@ class Rig {
 
   std::unique_ptr<SequenceCache> Prefilled(const std::vector<int32_t>& prompt, const Size& size,
                                            int64_t growth, std::vector<float>& logits) {
-    const Plan plan =
-        *Plan::Make({.layers = decoder->config().layers, .size = size, .min_positions = 0});
+    PlanSpec spec;
+    spec.layers = decoder->config().layers;
+    spec.size = size;
+    spec.min_positions = 0;
+    const Plan plan = *Plan::Make(spec);
     budgets = *plan.BudgetsFor(static_cast<int64_t>(prompt.size()));
     std::vector<int64_t> capacity;
     for (int64_t rows : budgets.layer) capacity.push_back(rows + growth);
