@@ -9,7 +9,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -121,7 +120,7 @@ TEST_P(GgufGolden, ReadsWhatTheReferenceImplementationWrote) {
 INSTANTIATE_TEST_SUITE_P(Versions, GgufGolden, ::testing::Values("gguf_v2.gguf", "gguf_v3.gguf"),
                          [](const auto& info) { return info.param.substr(0, 7); });
 
-// A small valid file to break.
+// A small valid file.
 GgufBuilder Valid() {
   GgufBuilder b;
   b.String("general.architecture", "llama").Uint32("a.uint", 7).Int32("a.int", -7);
@@ -130,10 +129,6 @@ GgufBuilder Valid() {
   b.RandomTensor("first", TensorType::kQ4_1, {64, 2}, 1);
   b.RandomTensor("second", TensorType::kF32, {3}, 2);
   return b;
-}
-
-absl::Status ParseStatus(const std::vector<std::byte>& bytes) {
-  return GgufFile::Parse(bytes).status();
 }
 
 TEST(GgufFile, GettersAnswerAndNameTheKey) {
@@ -167,6 +162,41 @@ TEST(GgufFile, GettersAnswerAndNameTheKey) {
   EXPECT_THAT(file->GetString("a.strings").status().message(), HasSubstr("an array of 2 strings"));
 }
 
+// An array of T's extremes.
+template <typename T>
+void ExpectExtremesKept(uint32_t type) {
+  const std::vector<T> extremes = {
+      std::numeric_limits<T>::min(), 0,
+      static_cast<T>(std::numeric_limits<T>::max() & 0x7FFFFFFFFFFFFFFF)};
+  const std::vector<std::byte> bytes = GgufBuilder().Array("n", type, extremes).Build();
+  absl::StatusOr<GgufFile> file = GgufFile::Parse(bytes);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->GetIntArray("n").value(), std::vector<int64_t>(extremes.begin(), extremes.end()))
+      << "value type " << type;
+}
+
+TEST(GgufFile, IntegerArraysOfEachType) {
+  ExpectExtremesKept<uint8_t>(0);
+  ExpectExtremesKept<int8_t>(1);
+  ExpectExtremesKept<uint16_t>(2);
+  ExpectExtremesKept<int16_t>(3);
+  ExpectExtremesKept<uint32_t>(4);
+  ExpectExtremesKept<int32_t>(5);
+  ExpectExtremesKept<uint64_t>(10);
+  ExpectExtremesKept<int64_t>(11);
+}
+
+TEST(GgufFile, FloatArraysOfBothTypes) {
+  const std::vector<std::byte> bytes = GgufBuilder()
+                                           .Array("f", 6, std::vector<float>{0.1f})
+                                           .Array("d", 12, std::vector<double>{0.1})
+                                           .Build();
+  absl::StatusOr<GgufFile> file = GgufFile::Parse(bytes);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(file->GetFloatArray("f").value(), ElementsAre(0.1f));
+  EXPECT_THAT(file->GetFloatArray("d").value(), ElementsAre(0.1));
+}
+
 TEST(GgufFile, StaysValidWhenMoved) {
   const std::string path = TestdataPath("gguf_v3.gguf");
   absl::StatusOr<GgufFile> opened = GgufFile::Open(path);
@@ -174,259 +204,6 @@ TEST(GgufFile, StaysValidWhenMoved) {
   GgufFile moved = *std::move(opened);
   opened = absl::NotFoundError("gone");
   EXPECT_EQ(LoadAt<float>(moved.FindTensor("vector")->data, 16), 4.0f);
-}
-
-TEST(GgufFile, AcceptsAFileWithoutTensorsAndOneWithoutMetadata) {
-  EXPECT_TRUE(ParseStatus(GgufBuilder().Build()).ok());
-  EXPECT_TRUE(ParseStatus(GgufBuilder().F32Tensor("t", {1}, {1.0f}).Build()).ok());
-}
-
-TEST(GgufFile, AcceptsTensorsInAnyOrderOfTheirData) {
-  GgufBuilder b = Valid();
-  b.tensors[0].offset = 32;
-  b.tensors[1].offset = 0;
-  // The data of the first takes 80 bytes at 32; the builder wrote 96 + 32.
-  ASSERT_TRUE(ParseStatus(b.Build()).ok()) << ParseStatus(b.Build());
-}
-
-TEST(GgufFile, AcceptsOtherAlignments) {
-  for (uint32_t alignment : {8u, 64u, 4096u}) {
-    GgufBuilder b = Valid().Uint32("general.alignment", alignment);
-    b.alignment = alignment;
-    absl::StatusOr<GgufFile> file = GgufFile::Parse(b.Build());
-    EXPECT_TRUE(file.ok()) << file.status();
-  }
-}
-
-struct Broken {
-  const char* name;
-  std::function<void(GgufBuilder&)> change;
-  absl::StatusCode code;
-  std::vector<std::string> message;  // parts of it
-};
-
-class GgufBroken : public ::testing::TestWithParam<Broken> {};
-
-TEST_P(GgufBroken, IsRefusedWithTheReason) {
-  GgufBuilder b = Valid();
-  GetParam().change(b);
-  const absl::Status status = ParseStatus(b.Build());
-  EXPECT_EQ(status.code(), GetParam().code) << status;
-  for (const std::string& part : GetParam().message) EXPECT_THAT(status.message(), HasSubstr(part));
-}
-
-constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr absl::StatusCode kUnsupported = absl::StatusCode::kUnimplemented;
-
-// An array header: element type, count.
-std::string ArrayHeader(uint32_t type, uint64_t count) {
-  return GgufBuilder::Raw(type) + GgufBuilder::Raw(count);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Rules, GgufBroken,
-    ::testing::Values(
-        Broken{"Version1",
-               [](GgufBuilder& b) { b.version = 1; },
-               kUnsupported,
-               {"version 1", "2 and 3"}},
-        Broken{"Version4", [](GgufBuilder& b) { b.version = 4; }, kUnsupported, {"version 4"}},
-        Broken{"Version0", [](GgufBuilder& b) { b.version = 0; }, kUnsupported, {"version 0"}},
-        Broken{"BigEndian",
-               [](GgufBuilder& b) { b.version = 0x03000000; },
-               kUnsupported,
-               {"big endian", "offset 4"}},
-        Broken{"TensorCount",
-               [](GgufBuilder& b) { b.tensor_count = int64_t{1} << 60; },
-               kInvalid,
-               {"1152921504606846976 tensors", "offset 8"}},
-        Broken{"MetadataCount",
-               [](GgufBuilder& b) { b.metadata_count = int64_t{1} << 60; },
-               kInvalid,
-               {"1152921504606846976 metadata entries", "offset 16"}},
-        Broken{"HugeString",
-               [](GgufBuilder& b) { b.Set("s", 8, GgufBuilder::Raw(uint64_t{1} << 60)); },
-               kInvalid,
-               {"metadata key 's'", "1152921504606846976 bytes", "left in the file"}},
-        Broken{"HugeStringInArray",
-               [](GgufBuilder& b) {
-                 b.Set("s", 9, ArrayHeader(8, 1) + GgufBuilder::Raw(~uint64_t{0}));
-               },
-               kInvalid,
-               {"'s'", "18446744073709551615 bytes"}},
-        Broken{"HugeArray",
-               [](GgufBuilder& b) { b.Set("n", 9, ArrayHeader(0, ~uint64_t{0})); },
-               kInvalid,
-               {"'n'", "18446744073709551615 elements"}},
-        Broken{"HugeWideArray",
-               [](GgufBuilder& b) { b.Set("n", 9, ArrayHeader(10, 50)); },
-               kInvalid,
-               {"'n'", "50 elements of 8 bytes"}},
-        Broken{"HugeStringArray",
-               [](GgufBuilder& b) { b.Set("n", 9, ArrayHeader(8, uint64_t{1} << 61)); },
-               kInvalid,
-               {"'n'", "2305843009213693952 elements of 8 bytes"}},
-        Broken{"TooLongArray",
-               [](GgufBuilder& b) { b.Array("n", 0, std::vector<uint8_t>((size_t{1} << 24) + 1)); },
-               kUnsupported,
-               {"'n'", "16777217 elements", "up to 16777216"}},
-        Broken{"BigUint64InArray",
-               [](GgufBuilder& b) { b.Array("n", 10, std::vector<uint64_t>{1, ~uint64_t{0}}); },
-               kUnsupported,
-               {"'n'", "element 1", "18446744073709551615"}},
-        Broken{"NestedArray",
-               [](GgufBuilder& b) { b.Set("n", 9, ArrayHeader(9, 1) + ArrayHeader(4, 0)); },
-               kUnsupported,
-               {"'n'", "arrays of arrays"}},
-        Broken{"UnknownValueType",
-               [](GgufBuilder& b) { b.Set("v", 13, "12345678"); },
-               kInvalid,
-               {"'v'", "value type 13", "0 to 12"}},
-        Broken{"UnknownElementType",
-               [](GgufBuilder& b) { b.Set("v", 9, ArrayHeader(77, 1)); },
-               kInvalid,
-               {"'v'", "element type 77"}},
-        Broken{"BoolOf2", [](GgufBuilder& b) { b.Set("v", 7, "\2"); }, kInvalid, {"'v'", "not 2"}},
-        Broken{"BoolOf2InArray",
-               [](GgufBuilder& b) { b.Set("v", 9, ArrayHeader(7, 1) + "\2"); },
-               kInvalid,
-               {"'v'", "not 2"}},
-        Broken{"EmptyKey",
-               [](GgufBuilder& b) { b.Uint32("", 1); },
-               kInvalid,
-               {"metadata entry 9 of 9", "length of 0 bytes", "1 to 65535"}},
-        Broken{"LongKey",
-               [](GgufBuilder& b) { b.Uint32(std::string(65536, 'k'), 1); },
-               kInvalid,
-               {"length of 65536 bytes"}},
-        Broken{"DuplicateKey",
-               [](GgufBuilder& b) { b.entries.push_back(b.entries[1]); },
-               kInvalid,
-               {"metadata key 'a.uint'", "twice"}},
-        Broken{"UnprintableKey",
-               [](GgufBuilder& b) { b.Set(std::string("k\n\0\xFF", 4), 13, ""); },
-               kInvalid,
-               {"'k\\n\\x00\\xff'"}},
-        Broken{"AlignmentNoPower",
-               [](GgufBuilder& b) { b.Uint32("general.alignment", 24); },
-               kInvalid,
-               {"'general.alignment' is 24", "power of two"}},
-        Broken{"AlignmentZero",
-               [](GgufBuilder& b) { b.Uint32("general.alignment", 0); },
-               kInvalid,
-               {"'general.alignment' is 0"}},
-        Broken{"AlignmentHuge",
-               [](GgufBuilder& b) { b.Uint64("general.alignment", 1ull << 63); },
-               kInvalid,
-               {"'general.alignment' is 9223372036854775808"}},
-        Broken{"AlignmentString",
-               [](GgufBuilder& b) { b.String("general.alignment", "32"); },
-               kInvalid,
-               {"'general.alignment' is of another type"}},
-        Broken{"EmptyTensorName",
-               [](GgufBuilder& b) { b.tensors[1].name = ""; },
-               kInvalid,
-               {"tensor 2 of 2", "length of 0 bytes", "1 to 64"}},
-        Broken{"LongTensorName",
-               [](GgufBuilder& b) { b.tensors[1].name = std::string(65, 'n'); },
-               kInvalid,
-               {"length of 65 bytes"}},
-        Broken{"DuplicateTensor",
-               [](GgufBuilder& b) { b.tensors[1].name = "first"; },
-               kInvalid,
-               {"tensor 'first'", "twice"}},
-        Broken{"NoDimensions",
-               [](GgufBuilder& b) { b.tensors[1].shape = {}; },
-               kInvalid,
-               {"tensor 'second'", "0 dimensions", "1 to 4"}},
-        Broken{"FiveDimensions",
-               [](GgufBuilder& b) { b.tensors[1].shape = {3, 1, 1, 1, 1}; },
-               kInvalid,
-               {"tensor 'second'", "5 dimensions"}},
-        Broken{"DimensionZero",
-               [](GgufBuilder& b) { b.tensors[1].shape = {3, 0}; },
-               kInvalid,
-               {"tensor 'second'", "dimension 1 is 0"}},
-        Broken{"ElementsOverflow",
-               [](GgufBuilder& b) { b.tensors[1].shape = {1ull << 32, 1ull << 31}; },
-               kInvalid,
-               {"tensor 'second'", "dimension 1 is 2147483648", "overflows"}},
-        Broken{"ElementsWrapToSmall",
-               [](GgufBuilder& b) { b.tensors[1].shape = {1ull << 32, 1ull << 32, 3}; },
-               kInvalid,
-               {"tensor 'second'", "overflows"}},
-        Broken{"DimensionNegative",
-               [](GgufBuilder& b) { b.tensors[1].shape = {~0ull}; },
-               kInvalid,
-               {"tensor 'second'", "dimension 0 is 18446744073709551615", "overflows"}},
-        Broken{"BytesOverflow",
-               [](GgufBuilder& b) { b.tensors[1].shape = {1ull << 62}; },
-               kInvalid,
-               {"tensor 'second'", "size in bytes", "overflows"}},
-        Broken{"RowNoMultipleOfBlock",
-               [](GgufBuilder& b) { b.tensors[0].shape = {48, 2}; },
-               kInvalid,
-               {"tensor 'first'", "48", "Q4_1", "32"}},
-        Broken{"TypeQ4K",
-               [](GgufBuilder& b) { b.tensors[0].ggml_type = 12; },
-               kUnsupported,
-               {"tensor 'first'", "type 12 (Q4_K)", "F32, F16, BF16, Q8_0, Q4_0, Q4_1"}},
-        Broken{"TypeMxfp4",
-               [](GgufBuilder& b) { b.tensors[0].ggml_type = 39; },
-               kUnsupported,
-               {"type 39 (MXFP4)"}},
-        Broken{"TypeUnknown",
-               [](GgufBuilder& b) { b.tensors[0].ggml_type = 0xFFFFFFFF; },
-               kUnsupported,
-               {"tensor 'first'", "type 4294967295 (unknown)"}},
-        Broken{"MisalignedOffset",
-               [](GgufBuilder& b) { b.tensors[1].offset = 97; },
-               kInvalid,
-               {"tensor 'second'", "offset 97", "alignment 32"}},
-        Broken{"OffsetBeyondTheFile",
-               [](GgufBuilder& b) { b.tensors[1].offset = 1 << 20; },
-               kInvalid,
-               {"tensor 'second'", "12 bytes at data offset 1048576", "truncated"}},
-        Broken{
-            "OffsetThatWraps",
-            [](GgufBuilder& b) { b.tensors[1].offset = std::numeric_limits<int64_t>::max() - 31; },
-            kInvalid,
-            {"tensor 'second'", "9223372036854775776"}},
-        Broken{"SizeBeyondTheFile",
-               [](GgufBuilder& b) { b.tensors[1].shape = {9}; },
-               kInvalid,
-               {"tensor 'second'", "36 bytes at data offset 96", "128 bytes of tensor data"}},
-        Broken{"Overlap",
-               [](GgufBuilder& b) { b.tensors[1].offset = 64; },
-               kInvalid,
-               {"tensor 'second'", "overlaps that of tensor 'first'"}},
-        Broken{"SamePlace",
-               [](GgufBuilder& b) { b.tensors[1].offset = 0; },
-               kInvalid,
-               {"tensor 'second'", "overlaps that of tensor 'first'"}}),
-    [](const auto& info) { return info.param.name; });
-
-TEST(GgufFile, SaysThatOtherFilesAreNoGguf) {
-  const std::string text = "PK\x03\x04 a zip file, which is long enough";
-  const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(text.data()),
-                                          text.size());
-  const absl::Status status = GgufFile::Parse(bytes).status();
-  EXPECT_EQ(status.code(), kInvalid);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("not a GGUF file"), HasSubstr("PK\\x03\\x04")));
-  EXPECT_EQ(GgufFile::Parse({}).status().code(), kInvalid);
-}
-
-TEST(GgufFile, EveryTruncationIsRefused) {
-  const std::vector<std::byte> whole = Valid().Build();
-  const size_t end_of_data = whole.size() - 20;  // the last tensor takes 12 of its 32 bytes
-  for (size_t size = 0; size < end_of_data; ++size) {
-    // A vector of exactly that size, so that a sanitizer sees a read beyond it.
-    const std::vector<std::byte> cut(whole.begin(), whole.begin() + size);
-    const absl::Status status = ParseStatus(cut);
-    ASSERT_EQ(status.code(), kInvalid) << size;
-    ASSERT_FALSE(status.message().empty()) << size;
-  }
-  EXPECT_TRUE(ParseStatus({whole.begin(), whole.begin() + end_of_data}).ok());
 }
 
 TEST(GgufFile, OpenNamesThePathAndTheReason) {
@@ -448,10 +225,10 @@ TEST(GgufFile, OpenNamesThePathAndTheReason) {
     EXPECT_THAT(status.message(), AllOf(HasSubstr(path), HasSubstr(reason)));
   };
   expect(folder / "absent.gguf", absl::StatusCode::kNotFound, "No such file");
-  expect(empty, kInvalid, "empty");
-  expect(folder, kInvalid, "directory");
-  expect(fifo, kInvalid, "not a regular file");
-  expect(broken, kInvalid, "'general.alignment' is 3");
+  expect(empty, absl::StatusCode::kInvalidArgument, "empty");
+  expect(folder, absl::StatusCode::kInvalidArgument, "directory");
+  expect(fifo, absl::StatusCode::kInvalidArgument, "not a regular file");
+  expect(broken, absl::StatusCode::kInvalidArgument, "'general.alignment' is 3");
   EXPECT_TRUE(GgufFile::Open(good).ok());
   std::filesystem::remove_all(folder);
 }
