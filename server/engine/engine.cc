@@ -338,6 +338,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("the plan is for ", plan->layers(), " layers, the model has ", c.layers));
   }
+  if (options.max_queue < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max-queue is ", options.max_queue, ": must be at least 1"));
+  }
   const int32_t longest = c.context_length - 1;
   if (options.max_prompt_tokens < 0 || options.max_prompt_tokens > longest) {
     return absl::InvalidArgumentError(absl::StrCat("max_prompt_tokens is ",

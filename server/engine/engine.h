@@ -19,10 +19,14 @@ namespace ripplekv {
 
 struct EngineOptions {
   size_t kv_memory_bytes = size_t{256} << 20;
-  int max_queue = 64;  // waiting requests; beyond: RESOURCE_EXHAUSTED
-  int32_t max_prompt_tokens =
-      0;  // 0: the model's context_length - 1; sizes the arena's prefill layer
-  bool check_invariants = false;  // after every step; a broken one fails the request with INTERNAL
+  int max_queue = 64;             // waiting requests, at least 1; beyond: RESOURCE_EXHAUSTED
+  int32_t max_prompt_tokens = 0;  // 0: the model's context_length - 1; sizes the arena's prefill layer
+  // After every step; a broken one fails the request with INTERNAL.
+#ifdef NDEBUG
+  bool check_invariants = false;
+#else
+  bool check_invariants = true;
+#endif
 };
 
 /// Generates, one request at a time, on one thread of its own that owns the decoder, the page arena
