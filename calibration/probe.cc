@@ -285,6 +285,7 @@ void Probe::TakeDivergences(Example& example) {
   }
   if (++in_group_ == static_cast<int>(group_.size())) {
     group_start_ += static_cast<int>(group_.size());
+    in_group_ = 0;
     if (!done()) StartGroup();
   }
 }

@@ -1,0 +1,134 @@
+// Writes the probe's divergences for given token ids, for comparison with an independent
+// implementation, and the profile that they make: no server, no corpus.
+//
+//   ripplekv-probe-dump MODEL fp32|bf16 THREADS TOKENS.i32 DIVERGENCES.f64 PROFILE.json
+//   NAME=VALUE...
+//
+// TOKENS: the examples one after the other, prefix + window ids each. DIVERGENCES:
+// [examples][layers]. Names: prefix, window, eta, sinks, recent, seed (defaults as of
+// CalibrationSettings); group and variants (defaults as of Probe::Batching).
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "calibration/probe.h"
+#include "calibration/profile.h"
+#include "calibration/statistics.h"
+#include "kernels/thread_pool.h"
+#include "model/decoder.h"
+
+namespace ripplekv {
+namespace {
+
+int Fail(const std::string& message) {
+  std::cerr << "ripplekv-probe-dump: " << message << "\n";
+  return 1;
+}
+
+bool Set(const std::string& argument, CalibrationSettings& settings, Probe::Batching& batching) {
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos) return false;
+  const std::string name = argument.substr(0, equals);
+  const char* value = argument.c_str() + equals + 1;
+  if (name == "prefix") {
+    settings.prefix_tokens = std::atoi(value);
+  } else if (name == "window") {
+    settings.window_tokens = std::atoi(value);
+  } else if (name == "eta") {
+    settings.eta = std::atof(value);
+  } else if (name == "sinks") {
+    settings.sinks = std::atoi(value);
+  } else if (name == "recent") {
+    settings.recent = std::atoi(value);
+  } else if (name == "seed") {
+    settings.seed = std::strtoull(value, nullptr, 10);
+  } else if (name == "group") {
+    batching.examples = std::atoi(value);
+  } else if (name == "variants") {
+    batching.variants = std::atoi(value);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  if (argc < 7) {
+    return Fail(
+        "arguments: MODEL fp32|bf16 THREADS TOKENS.i32 DIVERGENCES.f64 PROFILE.json NAME=VALUE...");
+  }
+  CalibrationSettings settings;
+  Probe::Batching batching;
+  for (int i = 7; i < argc; ++i) {
+    if (!Set(argv[i], settings, batching)) return Fail(std::string("unknown argument ") + argv[i]);
+  }
+  auto file = GgufFile::Open(argv[1]);
+  if (!file.ok()) return Fail(std::string(file.status().message()));
+  auto config = ModelConfig::FromGguf(*file);
+  if (!config.ok()) return Fail(std::string(config.status().message()));
+  auto weights = Weights::Load(*file, *config);
+  if (!weights.ok()) return Fail(std::string(weights.status().message()));
+  auto compute = ParseComputeType(argv[2]);
+  if (!compute.ok()) return Fail(std::string(compute.status().message()));
+  ThreadPool pool(std::atoi(argv[3]));
+  auto decoder = Decoder::Create(*weights, *compute, &pool);
+  if (!decoder.ok()) return Fail(std::string(decoder.status().message()));
+
+  std::ifstream in(argv[4], std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(in),
+                                std::istreambuf_iterator<char>()};
+  const size_t example_bytes = static_cast<size_t>(settings.example_tokens()) * sizeof(int32_t);
+  if (bytes.empty() || bytes.size() % example_bytes != 0) {
+    return Fail(std::string(argv[4]) + " does not hold whole examples");
+  }
+  std::vector<std::vector<int32_t>> examples;
+  for (size_t at = 0; at < bytes.size(); at += example_bytes) {
+    examples.emplace_back(static_cast<size_t>(settings.example_tokens()));
+    std::memcpy(examples.back().data(), bytes.data() + at, example_bytes);
+  }
+  settings.examples = static_cast<int>(examples.size());
+
+  auto probe = Probe::Create(decoder->get(), settings, std::move(examples), batching);
+  if (!probe.ok()) return Fail(std::string(probe.status().message()));
+  while (!(*probe)->done()) {
+    if (absl::Status s = (*probe)->Step(); !s.ok()) return Fail(std::string(s.message()));
+  }
+
+  std::ofstream out(argv[5], std::ios::binary);
+  for (const std::vector<double>& layers : (*probe)->divergences()) {
+    out.write(reinterpret_cast<const char*>(layers.data()),
+              static_cast<std::streamsize>(layers.size() * sizeof(double)));
+  }
+  if (!out.flush()) return Fail(std::string("cannot write ") + argv[5]);
+
+  SensitivityStatistics statistics = SummariseSensitivity((*probe)->divergences());
+  Profile profile;
+  profile.key.model_fingerprint = std::string(64, '0');
+  profile.key.compute_type = argv[2];
+  profile.key.settings = settings;
+  profile.key.corpus_digest = std::string(64, '0');
+  profile.model_name = config->name;
+  profile.corpus_name = "inline";
+  profile.software_version = "test";
+  profile.layers = config->layers;
+  profile.examples_computed = settings.examples;
+  profile.sensitivity = std::move(statistics.mean);
+  profile.standard_error = std::move(statistics.standard_error);
+  profile.split_half_spearman = statistics.split_half_spearman;
+  auto json = SerializeProfile(profile);
+  if (!json.ok()) return Fail(std::string(json.status().message()));
+  std::ofstream profile_out(argv[6], std::ios::binary);
+  profile_out << *json;
+  if (!profile_out.flush()) return Fail(std::string("cannot write ") + argv[6]);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ripplekv
+
+int main(int argc, char** argv) { return ripplekv::Main(argc, argv); }

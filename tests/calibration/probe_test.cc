@@ -1,0 +1,252 @@
+#include "calibration/probe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/thread_pool.h"
+#include "model/decoder.h"
+#include "tests/model/tiny_llama.h"
+
+namespace ripplekv {
+namespace {
+
+using testing::HasSubstr;
+
+/// A small model with random weights.
+struct Model {
+  explicit Model(ComputeType compute, int threads = 1, TinyLlamaOptions options = {})
+      : pool(threads) {
+    const std::vector<std::byte> bytes = TinyLlama(options).Build();
+    auto file = GgufFile::Parse(bytes);
+    EXPECT_TRUE(file.ok()) << file.status();
+    auto config = ModelConfig::FromGguf(*file);
+    EXPECT_TRUE(config.ok()) << config.status();
+    auto weights = Weights::Load(*file, *config);
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    auto made = Decoder::Create(*weights, compute, &pool);
+    EXPECT_TRUE(made.ok()) << made.status();
+    decoder = *std::move(made);
+  }
+  ThreadPool pool;
+  std::unique_ptr<Decoder> decoder;
+};
+
+CalibrationSettings Settings(int examples = 3, int prefix = 70, int window = 21) {
+  CalibrationSettings settings;
+  settings.examples = examples;
+  settings.prefix_tokens = prefix;
+  settings.window_tokens = window;
+  settings.recent = 8;
+  return settings;
+}
+
+std::vector<std::vector<int32_t>> Examples(const CalibrationSettings& settings) {
+  std::vector<std::vector<int32_t>> examples;
+  uint32_t state = 1;
+  for (int e = 0; e < settings.examples; ++e) {
+    examples.emplace_back();
+    for (int64_t t = 0; t < settings.example_tokens(); ++t) {
+      state = state * 1664525u + 1013904223u;
+      examples.back().push_back(static_cast<int32_t>(state >> 24));  // 0 to 255
+    }
+  }
+  return examples;
+}
+
+using Divergences = std::vector<std::vector<double>>;
+
+Divergences Measure(Decoder* decoder, const CalibrationSettings& settings,
+                    Probe::Batching batching = Probe::Batching()) {
+  auto probe = Probe::Create(decoder, settings, Examples(settings), batching);
+  EXPECT_TRUE(probe.ok()) << probe.status();
+  while (!(*probe)->done()) {
+    const absl::Status status = (*probe)->Step();
+    EXPECT_TRUE(status.ok()) << status;
+    if (!status.ok()) break;
+  }
+  return (*probe)->divergences();
+}
+
+class ProbeTest : public testing::TestWithParam<ComputeType> {};
+
+INSTANTIATE_TEST_SUITE_P(Compute, ProbeTest, testing::Values(ComputeType::kF32, ComputeType::kBf16),
+                         [](const auto& info) { return std::string(ComputeTypeName(info.param)); });
+
+TEST_P(ProbeTest, NoNoiseIsExactlyZero) {
+  Model model(GetParam());
+  CalibrationSettings settings = Settings();
+  settings.eta = 0;
+  for (const auto& layers : Measure(model.decoder.get(), settings)) {
+    for (const double kl : layers) EXPECT_EQ(kl, 0.0);
+  }
+}
+
+TEST_P(ProbeTest, NoiseMovesTheOutput) {
+  Model model(GetParam());
+  const Divergences some = Measure(model.decoder.get(), Settings());
+  CalibrationSettings strong = Settings();
+  strong.eta = 2;
+  const Divergences more = Measure(model.decoder.get(), strong);
+  ASSERT_EQ(some.size(), 3u);
+  for (size_t e = 0; e < some.size(); ++e) {
+    ASSERT_EQ(some[e].size(), 2u);
+    for (size_t l = 0; l < some[e].size(); ++l) {
+      EXPECT_GT(some[e][l], 0);
+      EXPECT_GT(more[e][l], some[e][l]);
+    }
+  }
+}
+
+TEST_P(ProbeTest, BitsDoNotDependOnThreadsOrBatching) {
+  Model one(GetParam(), 1);
+  Model two(GetParam(), 2);
+  // A window of two chunks, a prefix that is no multiple of a tile.
+  CalibrationSettings settings = Settings(3, 77, Decoder::kChunkTokens + 21);
+  const Divergences expected = Measure(one.decoder.get(), settings, {1, 1});
+  EXPECT_EQ(Measure(one.decoder.get(), settings, {3, 2}), expected);
+  EXPECT_EQ(Measure(two.decoder.get(), settings, {1, 1}), expected);
+  EXPECT_EQ(Measure(two.decoder.get(), settings, {2, 5}), expected);
+  EXPECT_EQ(Measure(two.decoder.get(), settings, {100, 100}), expected);
+  settings.seed = 1;
+  EXPECT_NE(Measure(one.decoder.get(), settings), expected);
+}
+
+TEST_P(ProbeTest, ExamplesDoNotTouchEachOther) {
+  Model model(GetParam());
+  const Divergences three = Measure(model.decoder.get(), Settings(3));
+  const Divergences one = Measure(model.decoder.get(), Settings(1));
+  EXPECT_EQ(one[0], three[0]);
+}
+
+TEST_P(ProbeTest, OtherWorkBetweenSlicesChangesNothing) {
+  Model model(GetParam());
+  const CalibrationSettings settings = Settings();
+  const Divergences expected = Measure(model.decoder.get(), settings);
+
+  auto probe = Probe::Create(model.decoder.get(), settings, Examples(settings));
+  ASSERT_TRUE(probe.ok());
+  Model other(GetParam());
+  auto second =
+      Probe::Create(model.decoder.get(), Settings(2, 30, 9), Examples(Settings(2, 30, 9)));
+  ASSERT_TRUE(second.ok());
+  while (!(*probe)->done()) {
+    ASSERT_TRUE((*probe)->Step().ok());
+    ASSERT_TRUE((*second)->Step().ok());  // expands other layers, uses the decoder's scratch
+    ASSERT_TRUE((*second)->Step().ok());
+  }
+  EXPECT_EQ((*probe)->divergences(), expected);
+  EXPECT_TRUE((*second)->done());
+}
+
+TEST(ProbeLimitsTest, OnlyUnprotectedPositionsAreTouched) {
+  Model model(ComputeType::kF32);
+  // The attention of a window of one token over one free position: noise on it must show, and the
+  // same free position must give the same numbers however the protected ones are divided.
+  CalibrationSettings settings = Settings(2, 20, 4);
+  settings.sinks = 19;
+  settings.recent = 0;
+  const Divergences last_free = Measure(model.decoder.get(), settings);
+  settings.sinks = 0;
+  settings.recent = 19;
+  const Divergences first_free = Measure(model.decoder.get(), settings);
+  settings.recent = 0;
+  const Divergences all_free = Measure(model.decoder.get(), settings);
+  for (size_t e = 0; e < 2; ++e) {
+    for (size_t l = 0; l < 2; ++l) {
+      EXPECT_GT(last_free[e][l], 0);
+      EXPECT_GT(first_free[e][l], 0);
+      EXPECT_NE(last_free[e][l], first_free[e][l]);
+      EXPECT_LT(last_free[e][l], all_free[e][l]);
+    }
+  }
+}
+
+TEST(ProbeLimitsTest, ProgressCountsSlices) {
+  Model model(ComputeType::kF32);
+  const CalibrationSettings settings = Settings(3, 40, 17);
+  auto probe = Probe::Create(model.decoder.get(), settings, Examples(settings), {2, 1});
+  ASSERT_TRUE(probe.ok());
+  EXPECT_EQ((*probe)->progress().examples_total, 3);
+  EXPECT_EQ((*probe)->progress().fraction, 0);
+  double fraction = 0;
+  int examples = 0;
+  int slices = 0;
+  while (!(*probe)->done()) {
+    ASSERT_TRUE((*probe)->Step().ok());
+    ++slices;
+    const ProbeProgress progress = (*probe)->progress();
+    EXPECT_GT(progress.fraction, fraction);
+    EXPECT_GE(progress.examples_done, examples);
+    fraction = progress.fraction;
+    examples = progress.examples_done;
+  }
+  // Three examples of two layers and of two tiles of 16 window rows with two variants each.
+  EXPECT_EQ(slices, 3 * (2 + 2 * 2));
+  EXPECT_EQ(fraction, 1);
+  EXPECT_EQ(examples, 3);
+  EXPECT_TRUE((*probe)->Step().ok());
+  EXPECT_EQ((*probe)->progress().fraction, 1);
+}
+
+TEST(ProbeLimitsTest, HoldsOneLayerOfKeysAndValues) {
+  TinyLlamaOptions shallow;
+  TinyLlamaOptions deep;
+  deep.layers = 12;
+  Model two(ComputeType::kF32, 1, shallow);
+  Model twelve(ComputeType::kF32, 1, deep);
+  const CalibrationSettings settings = Settings(8, 200, 16);
+  const auto bytes = [&](Decoder* decoder, int group) {
+    return (*Probe::Create(decoder, settings, Examples(settings), {group, 1}))->scratch_bytes();
+  };
+  // Ten layers more add ten window states and divergences, no K and V.
+  EXPECT_EQ(bytes(twelve.decoder.get(), 1) - bytes(two.decoder.get(), 1),
+            10u * 16u * (64u * sizeof(float) + sizeof(double)));
+  // An example more at once adds its hidden states.
+  EXPECT_EQ(bytes(two.decoder.get(), 2) - bytes(two.decoder.get(), 1),
+            (200u + 3u * 16u) * 64u * sizeof(float) + 2u * 16u * sizeof(double));
+}
+
+TEST(ProbeLimitsTest, BadInputIsNamed) {
+  Model model(ComputeType::kF32);
+  const CalibrationSettings settings = Settings();
+  const auto status = [&](CalibrationSettings s, std::vector<std::vector<int32_t>> examples,
+                          Probe::Batching batching = Probe::Batching()) {
+    return Probe::Create(model.decoder.get(), s, std::move(examples), batching).status();
+  };
+  std::vector<std::vector<int32_t>> examples = Examples(settings);
+  examples.pop_back();
+  absl::Status s = status(settings, examples);
+  EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(s.message()), HasSubstr("3 examples, 2 were given"));
+
+  examples = Examples(settings);
+  examples[1].pop_back();
+  s = status(settings, examples);
+  EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(s.message()), HasSubstr("example 1 has 90 tokens"));
+
+  for (const int32_t id : {-1, 260}) {
+    examples = Examples(settings);
+    examples[2][5] = id;
+    s = status(settings, examples);
+    EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(s.message()), HasSubstr("ids are 0 to 259"));
+  }
+
+  CalibrationSettings too_long = Settings(1, 500, 13);  // 513 > 512
+  EXPECT_EQ(status(too_long, Examples(too_long)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status(settings, Examples(settings), {0, 1}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status(settings, Examples(settings), {1, 0}).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace ripplekv
