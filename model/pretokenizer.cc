@@ -8,25 +8,44 @@
 namespace ripplekv {
 namespace {
 
-// Unicode's White_Space. PCRE2's own \s differs (it takes U+180E).
-#define WHITE_SPACE                                                                             \
-  "\\x{09}-\\x{0D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}" \
-  "\\x{205F}\\x{3000}"
+// The character classes that the `tokenizers` library has, whatever version of Unicode PCRE2 was built with (10.42:
+// Unicode 14).
+// clang-format off
 
-// https://github.com/openai/gpt-2/blob/master/src/encoder.py, with \s written out.
+// White_Space. PCRE2's own \s differs (it takes U+180E).
+#define SPACE \
+  "\\x{09}-\\x{0D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+// Categories L and N of Unicode 16: what versions 15 and 16 added is written out.
+#define LETTER "\\p{L}" \
+  "\\x{1C89}-\\x{1C8A}\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}" \
+  "\\x{105C0}-\\x{105F3}\\x{10D4A}-\\x{10D65}\\x{10D6F}-\\x{10D85}" \
+  "\\x{10EC2}-\\x{10EC4}\\x{1123F}-\\x{11240}\\x{11380}-\\x{11389}" \
+  "\\x{1138B}\\x{1138E}\\x{11390}-\\x{113B5}" \
+  "\\x{113B7}\\x{113D1}\\x{113D3}" \
+  "\\x{11BC0}-\\x{11BE0}\\x{11F02}\\x{11F04}-\\x{11F10}" \
+  "\\x{11F12}-\\x{11F33}\\x{1342F}\\x{13441}-\\x{13446}" \
+  "\\x{13460}-\\x{143FA}\\x{16100}-\\x{1611D}\\x{16D40}-\\x{16D6C}" \
+  "\\x{18CFF}\\x{1B132}\\x{1B155}" \
+  "\\x{1DF25}-\\x{1DF2A}\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}" \
+  "\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}\\x{2B739}" \
+  "\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define NUMERAL "\\p{N}" \
+  "\\x{10D40}-\\x{10D49}\\x{116D0}-\\x{116E3}\\x{11BF0}-\\x{11BF9}" \
+  "\\x{11F50}-\\x{11F59}\\x{16130}-\\x{16139}\\x{16D70}-\\x{16D79}" \
+  "\\x{1CCF0}-\\x{1CCF9}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}" \
+  "\\x{1E5F1}-\\x{1E5FA}"
+// clang-format on
+
+// https://github.com/openai/gpt-2/blob/master/src/encoder.py, with \s, \p{L} and \p{N} written out.
 constexpr std::string_view kGpt2Pattern =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WHITE_SPACE "\\p{L}\\p{N}]+|[" WHITE_SPACE
-    "]+(?![^" WHITE_SPACE "])|[" WHITE_SPACE "]+";
-#undef WHITE_SPACE
+    "'s|'t|'re|'ve|'m|'ll|'d| ?[" LETTER "]+| ?[" NUMERAL "]+| ?[^" SPACE LETTER NUMERAL "]+|[" SPACE
+    "]+(?![^" SPACE "])|[" SPACE "]+";
 
-// Category N of Unicode 17, as the `tokenizers` library splits it; PCRE2 10.42 knows Unicode 14's.
-// (That library's GPT-2 pattern, from another source, knows Unicode 14's too.)
-constexpr std::string_view kEachNumeral =
-    "[\\p{N}"
-    "\\x{10D40}-\\x{10D49}\\x{116D0}-\\x{116E3}\\x{11BF0}-\\x{11BF9}\\x{11DE0}-\\x{11DE9}"
-    "\\x{11F50}-\\x{11F59}\\x{16130}-\\x{16139}\\x{16D70}-\\x{16D79}\\x{16FF4}-\\x{16FF6}"
-    "\\x{1CCF0}-\\x{1CCF9}\\x{1D2C0}-\\x{1D2D3}\\x{1E4F0}-\\x{1E4F9}\\x{1E5F1}-\\x{1E5FA}"
-    "]";
+// That library cuts numerals off by another table, of Unicode 17.
+constexpr std::string_view kEachNumeral = "[" NUMERAL "\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]";
+#undef SPACE
+#undef LETTER
+#undef NUMERAL
 
 }  // namespace
 

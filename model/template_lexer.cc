@@ -191,10 +191,13 @@ class Lexer {
     if (end + 1 < source_.size() && source_[end] == '.' && IsDigit(source_[end + 1])) {
       ThrowUnsupported(line_, "a number that is not an integer");
     }
-    const std::string digits = source_.substr(at_, end - at_);
-    TemplateToken& token = Add(Kind::kInteger, digits);
-    if (!absl::SimpleAtoi(digits, &token.integer))
-      ThrowUnsupported(line_, Concat("the number ", digits));
+    const std::string number = source_.substr(at_, end - at_);
+    std::string digits = number;
+    digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
+    TemplateToken& token = Add(Kind::kInteger, number);
+    if (!absl::SimpleAtoi(digits, &token.integer)) {
+      ThrowUnsupported(line_, Concat("the number ", number));
+    }
     Advance(end - at_);
   }
 

@@ -29,7 +29,7 @@ std::vector<AuthoredText> SplitAtSpace(const AuthoredText& text, int64_t limit) 
   };
   for (skip(true); at < all.size(); skip(true)) {
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      parts.push_back(StripText(text.Slice(at, all.size()), {false, true}, std::nullopt));
+      parts.push_back(text.Slice(at, all.size()));
       break;
     }
     const size_t begin = at;
