@@ -8,9 +8,9 @@ namespace {
 // of the loops below computes it changes nothing but the speed.
 
 #if defined(__AVX512F__)
-constexpr int kTileRows = 4;   // of w
-constexpr int kTileBatch = 6;  // rows of x: 24 of 32 registers accumulate
-constexpr int kDirectBatch = 3;
+constexpr int kTileRows = 4;     // of w
+constexpr int kTileBatch = 6;    // rows of x: 24 of 32 registers accumulate
+constexpr int kDirectBatch = 4;  // decoding once and again beats the buffer up to here
 #elif defined(__AVX2__)
 constexpr int kTileRows = 2;
 constexpr int kTileBatch = 2;
@@ -87,7 +87,7 @@ RIPPLEKV_INLINE void AddTail(const Task& t, int64_t row, int first, Tile<rows, b
 
 /// Decodes in registers: for few rows of x.
 template <typename D, int rows, int batch>
-RIPPLEKV_INLINE void Direct(const Task& t, int64_t row, int first) {
+void Direct(const Task& t, int64_t row, int first) {
   Tile<rows, batch> tile;
   tile.Clear();
   const std::byte* p = t.w.data + row * t.w.row_bytes;
@@ -184,10 +184,12 @@ void Buffered(const Task& t, int64_t row) {
 
 template <typename D, int rows>
 RIPPLEKV_INLINE void DirectRows(const Task& t, int64_t row) {
-  int first = 0;
-  for (; first + kDirectBatch <= t.m; first += kDirectBatch)
-    Direct<D, rows, kDirectBatch>(t, row, first);
-  for (; first < t.m; ++first) Direct<D, rows, 1>(t, row, first);
+  for (int first = 0; first < t.m; first += kDirectBatch) {
+    const int batch = t.m - first < kDirectBatch ? t.m - first : kDirectBatch;
+    Unroll<kDirectBatch>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+      if (batch == i.value + 1) Direct<D, rows, i.value + 1>(t, row, first);
+    });
+  }
 }
 
 template <typename D>
