@@ -50,6 +50,8 @@ TEST(AllocatorTest, OneAndConstantProfilesAreExactlyUniform) {
     EXPECT_EQ(*Multipliers(RippleAllocator{.r = 9, .gamma = 1}, sensitivity, layers), uniform);
     EXPECT_EQ(*Multipliers(RippleAllocator{}, std::vector<double>(layers, 0.0), layers), uniform);
     EXPECT_EQ(*Multipliers(RippleAllocator{}, std::vector<double>(layers, 0.013), layers), uniform);
+    EXPECT_EQ(*Multipliers(RippleAllocator{.r = 1.1}, std::vector<double>(layers, 2.0), layers),
+              uniform);
     EXPECT_EQ(*Multipliers(UniformAllocator{}, sensitivity, layers), uniform);
   }
 }
