@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "calibration/canonical_digest.h"
-#include "calibration/utf8.h"
+#include "model/unicode.h"
 
 namespace ripplekv {
 namespace {
@@ -79,7 +79,7 @@ absl::StatusOr<Corpus> CorpusFromTexts(std::string name, std::vector<std::string
   }
   CanonicalDigest digest("ripplekv corpus");
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (texts[i].empty() || !IsValidUtf8(texts[i])) {
+    if (texts[i].empty() || FindInvalidUtf8(texts[i]) != std::string::npos) {
       return absl::InvalidArgumentError(absl::StrCat("texts[", i, "] is ",
                                                      texts[i].empty() ? "empty" : "not valid UTF-8",
                                                      ": each text must be non-empty UTF-8"));

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "calibration/canonical_digest.h"
 #include "calibration/policy/allocator.h"
-#include "calibration/utf8.h"
+#include "model/unicode.h"
 #include "nlohmann/json.hpp"
 
 namespace ripplekv {
@@ -38,7 +38,7 @@ absl::Status Invalid(absl::string_view field, absl::string_view value, absl::str
 }
 
 absl::Status CheckText(absl::string_view field, const std::string& text, size_t min_bytes) {
-  if (text.size() < min_bytes || text.size() > kMaxTextBytes || !IsValidUtf8(text)) {
+  if (text.size() < min_bytes || text.size() > kMaxTextBytes || FindInvalidUtf8(text) != std::string::npos) {
     return Invalid(field, absl::StrCat(text.size(), " bytes long"),
                    absl::StrCat("must be UTF-8 of ", min_bytes, " to ", kMaxTextBytes, " bytes"));
   }
@@ -47,7 +47,7 @@ absl::Status CheckText(absl::string_view field, const std::string& text, size_t 
 
 absl::Status CheckDigest(absl::string_view field, const std::string& text) {
   if (IsSha256Hex(text)) return absl::OkStatus();
-  return Invalid(field, IsValidUtf8(text) ? text.substr(0, 80) : std::string("not text"),
+  return Invalid(field, FindInvalidUtf8(text) == std::string::npos ? text.substr(0, 80) : std::string("not text"),
                  "must be 64 lower-case hexadecimal digits");
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "model/llama_tensors.h"
+#include "model/unicode.h"
 
 namespace ripplekv {
 namespace {
@@ -242,6 +243,14 @@ absl::StatusOr<ModelConfig> ModelConfig::FromGguf(const GgufFile& file) {
   config.architecture = *architecture;
   absl::StatusOr<std::string> name = file.GetStringOr("general.name", *architecture);
   if (!name.ok()) return name.status();
+  // It goes into profiles and replies, which are UTF-8.
+  constexpr size_t kMaxNameBytes = 1024;
+  if (name->empty() || name->size() > kMaxNameBytes ||
+      FindInvalidUtf8(*name) != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("metadata key 'general.name' is '%s': it must be 1 to %d bytes of UTF-8",
+                        absl::CHexEscape(name->substr(0, 80)), kMaxNameBytes));
+  }
   config.name = *name;
 
   if (absl::Status s = ReadSizes(file, &config); !s.ok()) return s;

@@ -1,4 +1,4 @@
-#include "calibration/utf8.h"
+#include "model/unicode.h"
 
 #include <cstdint>
 #include <random>
@@ -8,6 +8,8 @@
 
 namespace ripplekv {
 namespace {
+
+bool IsValidUtf8(const std::string& text) { return FindInvalidUtf8(text) == std::string::npos; }
 
 std::string Bytes(std::initializer_list<int> bytes) {
   std::string text;
