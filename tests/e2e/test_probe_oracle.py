@@ -213,25 +213,17 @@ def test_no_noise_is_exactly_zero(tmp_path, model_path, corpus_texts, tokenize, 
 def test_bytes_do_not_depend_on_threads_or_batching(
     tmp_path, model_path, corpus_texts, tokenize, compute
 ):
-    examples = examples_of(corpus_texts, tokenize, 300 + 40)
-    shape = {"prefix": 300, "window": 40}
+    examples = examples_of(corpus_texts, tokenize, 140 + 20)
+    shape = {"prefix": 140, "window": 20}
     ours, profile = dump(
         tmp_path, model_path, examples, compute, threads=1, **shape, group=1, variants=1
     )
     assert (ours > 0).all()
     assert ours.std() > 0
-    for threads, group, variants in ((2, 1, 1), (2, 3, 7), (1, 2, 30)):
-        again, bytes_again = dump(
-            tmp_path,
-            model_path,
-            examples,
-            compute,
-            threads,
-            **shape,
-            group=group,
-            variants=variants,
-        )
-        assert np.array_equal(ours, again)
-        assert bytes_again == profile
+    again, profile_again = dump(
+        tmp_path, model_path, examples, compute, threads=2, **shape, group=2, variants=7
+    )
+    assert np.array_equal(ours, again)
+    assert profile_again == profile
     _, other_seed = dump(tmp_path, model_path, examples, compute, **shape, seed=1)
     assert other_seed != profile
