@@ -5,12 +5,16 @@
 #include <optional>
 
 #include "model/template_builtins.h"
+#include "model/template_operators.h"
 #include "model/template_text.h"
 
 namespace ripplekv {
 namespace {
 
 using Kind = TemplateExpression::Kind;
+
+// Bounds the recursion over values.
+constexpr int kMaxNesting = 64;
 
 Value FindEntry(const Value::Mapping& mapping, const std::string& name) {
   for (const auto& [key, value] : mapping.entries) {
@@ -36,15 +40,6 @@ Value LoopAttribute(const Value::Loop& loop, const std::string& name, int line) 
   ThrowUnsupported(line, Concat("loop.", name));
 }
 
-[[noreturn]] void ThrowOperands(const std::string& op, const Value& left, const Value& right,
-                                int line) {
-  const auto name = [](const Value& value) {
-    return value.undefined() ? Concat("'", value.AsUndefined()->name, "', which is undefined,")
-                             : value.KindName();
-  };
-  ThrowInvalid(line, Concat("cannot use ", op, " on ", name(left), " and ", name(right)));
-}
-
 // Python's rule for list[start:stop:step], as the list of positions.
 std::vector<int64_t> SlicePositions(int64_t length, std::optional<int64_t> start,
                                     std::optional<int64_t> stop, int64_t step) {
@@ -65,6 +60,13 @@ std::vector<int64_t> SlicePositions(int64_t length, std::optional<int64_t> start
 
 }  // namespace
 
+Value Holdable(Value value, int line) {
+  if (value.AsNamespace() || value.AsLoop()) {
+    ThrowUnsupported(line, Concat(value.KindName(), " in a list or namespace"));
+  }
+  return value;
+}
+
 Value TemplateScopes::Get(const std::string& name) const {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
     if (const auto found = scope->find(name); found != scope->end()) return found->second;
@@ -81,12 +83,12 @@ Value TemplateEvaluator::Evaluate(const TemplateExpression& e) {
       return scopes_->Get(e.name);
     case Kind::kList: {
       Value::List list;
-      for (const auto& child : e.children) {
-        list.push_back(Evaluate(*child));
-        // Namespaces can change, so a list with one could come to hold itself.
-        if (list.back().AsNamespace()) ThrowUnsupported(e.line, "a namespace in a list");
+      for (const auto& child : e.children) list.push_back(Holdable(Evaluate(*child), e.line));
+      Value made(std::move(list));
+      if (made.nesting() > kMaxNesting) {
+        ThrowInvalid(e.line, Concat("lists nested more than ", kMaxNesting, " levels deep"));
       }
-      return Value(std::move(list));
+      return made;
     }
     case Kind::kAttribute:
       return Attribute(e);
@@ -123,8 +125,10 @@ Value TemplateEvaluator::Evaluate(const TemplateExpression& e) {
       Value left = Evaluate(*e.children[0]);
       return left.Truthy() ? left : Evaluate(*e.children[1]);
     }
-    case Kind::kArithmetic:
-      return Arithmetic(e);
+    case Kind::kArithmetic: {
+      const Value left = Evaluate(*e.children[0]);
+      return CombineTemplateValues(e.name, left, Evaluate(*e.children[1]), *budget_, e.line);
+    }
     case Kind::kComparison:
       return Value(Comparison(e));
     case Kind::kConditional:
@@ -236,114 +240,22 @@ Value TemplateEvaluator::Function(const TemplateExpression& e, const std::string
   if (name == "namespace") {
     if (e.children.size() != 1) ThrowUnsupported(e.line, "namespace with unnamed arguments");
     auto made = std::make_shared<Value::Namespace>();
-    for (const auto& [attribute, value] : e.keywords)
-      made->attributes[attribute] = Evaluate(*value);
+    for (const auto& [attribute, value] : e.keywords) {
+      made->attributes[attribute] = Holdable(Evaluate(*value), e.line);
+    }
     return Value(std::move(made));
   }
   ThrowUnsupported(e.line, Concat("the function '", name, "'"));
-}
-
-Value TemplateEvaluator::Arithmetic(const TemplateExpression& e) {
-  const Value left = Evaluate(*e.children[0]);
-  const Value right = Evaluate(*e.children[1]);
-  const std::string& op = e.name;
-  if (op == "~") {
-    AuthoredText joined = TemplateText(left, e.line);
-    joined.Append(TemplateText(right, e.line));
-    return budget_->Text(std::move(joined), e.line);
-  }
-  if (op == "+") return Add(left, right, e.line);
-  if (op == "/" || op == "**") ThrowUnsupported(e.line, Concat("the operator ", op));
-  const int64_t* a = left.AsInt();
-  const int64_t* b = right.AsInt();
-  if (!a || !b) ThrowOperands(op, left, right, e.line);
-  int64_t result = 0;
-  if (op == "-" || op == "*") {
-    const bool overflow = op == "-" ? __builtin_sub_overflow(*a, *b, &result)
-                                    : __builtin_mul_overflow(*a, *b, &result);
-    if (overflow) ThrowInvalid(e.line, "an integer overflows");
-    return Value(result);
-  }
-  if (*b == 0) ThrowInvalid(e.line, "division by zero");
-  if (*b == -1) {
-    if (op == "%") return Value(int64_t{0});
-    if (__builtin_sub_overflow(int64_t{0}, *a, &result))
-      ThrowInvalid(e.line, "an integer overflows");
-    return Value(result);
-  }
-  // Python rounds towards minus infinity.
-  const int64_t remainder = *a % *b;
-  const bool adjust = remainder != 0 && (remainder < 0) != (*b < 0);
-  if (op == "%") return Value(adjust ? remainder + *b : remainder);
-  return Value(*a / *b - (adjust ? 1 : 0));
-}
-
-Value TemplateEvaluator::Add(const Value& left, const Value& right, int line) {
-  if (left.AsText() && right.AsText()) {
-    budget_->SpendText(left.AsText()->size() + right.AsText()->size(), line);
-    AuthoredText joined = *left.AsText();
-    joined.Append(*right.AsText());
-    return Value(std::move(joined));
-  }
-  if (left.AsInt() && right.AsInt()) {
-    int64_t sum = 0;
-    if (__builtin_add_overflow(*left.AsInt(), *right.AsInt(), &sum))
-      ThrowInvalid(line, "an integer overflows");
-    return Value(sum);
-  }
-  if (left.AsList() && right.AsList()) {
-    // A list's item takes about 40 bytes.
-    budget_->SpendText(40 * (left.AsList()->size() + right.AsList()->size()), line);
-    Value::List joined = *left.AsList();
-    joined.insert(joined.end(), right.AsList()->begin(), right.AsList()->end());
-    return Value(std::move(joined));
-  }
-  ThrowOperands("+", left, right, line);
 }
 
 bool TemplateEvaluator::Comparison(const TemplateExpression& e) {
   Value left = Evaluate(*e.children[0]);
   for (size_t i = 0; i < e.operators.size(); ++i) {
     Value right = Evaluate(*e.children[i + 1]);
-    const std::string& op = e.operators[i];
-    bool holds;
-    if (op == "==" || op == "!=") {
-      holds = left.Equals(right) == (op == "==");
-    } else if (op == "in" || op == "not in") {
-      holds = Contains(right, left, e.line) == (op == "in");
-    } else if (op == "<" || op == ">=") {
-      holds = Less(left, right, e.line) == (op == "<");
-    } else {
-      holds = Less(right, left, e.line) == (op == ">");
-    }
-    if (!holds) return false;
+    if (!CompareTemplateValues(e.operators[i], left, right, *budget_, e.line)) return false;
     left = std::move(right);
   }
   return true;
-}
-
-bool TemplateEvaluator::Contains(const Value& container, const Value& item, int line) {
-  if (container.undefined()) return false;
-  if (const Value::List* list = container.AsList()) {
-    budget_->Spend(static_cast<int64_t>(list->size()), line);
-    return std::any_of(list->begin(), list->end(),
-                       [&](const Value& each) { return each.Equals(item); });
-  }
-  if (const AuthoredText* text = container.AsText(); text && item.AsText()) {
-    budget_->SpendText(text->size(), line);
-    return text->str().find(item.AsText()->str()) != std::string::npos;
-  }
-  if (const Value::Mapping* mapping = container.AsMapping()) {
-    return item.AsText() && !FindEntry(*mapping, item.AsText()->str()).undefined();
-  }
-  ThrowOperands("in", item, container, line);
-}
-
-bool TemplateEvaluator::Less(const Value& left, const Value& right, int line) {
-  // UTF-8 sorts as its code points do.
-  if (left.AsText() && right.AsText()) return left.AsText()->str() < right.AsText()->str();
-  if (left.AsInt() && right.AsInt()) return *left.AsInt() < *right.AsInt();
-  ThrowOperands("< or >", left, right, line);
 }
 
 }  // namespace ripplekv

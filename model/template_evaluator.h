@@ -25,6 +25,10 @@ class TemplateScopes {
   std::vector<absl::flat_hash_map<std::string, Value>> scopes_;
 };
 
+// `value`, unless it is a namespace or a loop, which nothing may hold: they would make cycles and
+// towers of values.
+Value Holdable(Value value, int line);
+
 // Values of expressions. Throws TemplateError.
 class TemplateEvaluator {
  public:
@@ -40,11 +44,7 @@ class TemplateEvaluator {
   Value Slice(const TemplateExpression& expression);
   Value Call(const TemplateExpression& expression);
   Value Function(const TemplateExpression& expression, const std::string& name);
-  Value Arithmetic(const TemplateExpression& expression);
-  Value Add(const Value& left, const Value& right, int line);
   bool Comparison(const TemplateExpression& expression);
-  bool Contains(const Value& container, const Value& item, int line);
-  bool Less(const Value& left, const Value& right, int line);
 
   TemplateScopes* scopes_;
   TemplateBudget* budget_;

@@ -110,8 +110,7 @@ void TemplateRenderer::RunSet(const TemplateStatement& statement) {
   Value::Namespace* space = target.AsNamespace();
   if (space == nullptr)
     ThrowInvalid(statement.line, Concat("'", statement.name, "' is not a namespace"));
-  if (value.AsNamespace()) ThrowUnsupported(statement.line, "a namespace inside of a namespace");
-  space->attributes[statement.attribute] = std::move(value);
+  space->attributes[statement.attribute] = Holdable(std::move(value), statement.line);
 }
 
 void TemplateRenderer::Write(const AuthoredText& text, int line) {

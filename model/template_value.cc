@@ -1,7 +1,6 @@
 #include "model/template_value.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "model/concat.h"
 
@@ -62,6 +61,17 @@ std::vector<TextSegment> AuthoredText::Segments() const {
   return segments;
 }
 
+Value::Value(List list) : nesting_(1) {
+  for (const Value& item : list) nesting_ = std::max(nesting_, item.nesting_ + 1);
+  value_ = std::make_shared<const List>(std::move(list));
+}
+
+Value::Value(Mapping mapping) : nesting_(1) {
+  for (const auto& [key, value] : mapping.entries)
+    nesting_ = std::max(nesting_, value.nesting_ + 1);
+  value_ = std::make_shared<const Mapping>(std::move(mapping));
+}
+
 std::string Value::KindName() const {
   if (undefined()) return "undefined";
   if (none()) return "none";
@@ -81,32 +91,6 @@ bool Value::Truthy() const {
   if (const List* list = AsList()) return !list->empty();
   if (const Mapping* mapping = AsMapping()) return !mapping->entries.empty();
   return true;
-}
-
-bool Value::Equals(const Value& other) const {
-  const auto number = [](const Value& value) -> std::optional<int64_t> {
-    if (const bool* flag = value.AsBool()) return *flag ? 1 : 0;
-    if (const int64_t* integer = value.AsInt()) return *integer;
-    return std::nullopt;
-  };
-  if (const auto a = number(*this), b = number(other); a || b) return a && b && *a == *b;
-  if (value_.index() != other.value_.index()) return false;
-  if (undefined() || none()) return true;
-  if (AsText()) return AsText()->str() == other.AsText()->str();
-  if (const List* list = AsList()) {
-    return std::equal(list->begin(), list->end(), other.AsList()->begin(), other.AsList()->end(),
-                      [](const Value& a, const Value& b) { return a.Equals(b); });
-  }
-  if (const Mapping* mapping = AsMapping()) {
-    const Entries& theirs = other.AsMapping()->entries;
-    return mapping->entries.size() == theirs.size() &&
-           std::all_of(mapping->entries.begin(), mapping->entries.end(), [&](const auto& entry) {
-             return std::any_of(theirs.begin(), theirs.end(), [&](const auto& their) {
-               return their.first == entry.first && their.second.Equals(entry.second);
-             });
-           });
-  }
-  return AsNamespace() == other.AsNamespace() && AsLoop() == other.AsLoop();
 }
 
 }  // namespace ripplekv

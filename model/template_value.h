@@ -77,8 +77,8 @@ class Value {
   explicit Value(int64_t value) : value_(value) {}
   explicit Value(AuthoredText text)
       : value_(std::make_shared<const AuthoredText>(std::move(text))) {}
-  explicit Value(List list) : value_(std::make_shared<const List>(std::move(list))) {}
-  explicit Value(Mapping mapping) : value_(std::make_shared<const Mapping>(std::move(mapping))) {}
+  explicit Value(List list);
+  explicit Value(Mapping mapping);
   explicit Value(std::shared_ptr<Namespace> space) : value_(std::move(space)) {}
   explicit Value(std::shared_ptr<const Loop> loop) : value_(std::move(loop)) {}
 
@@ -100,8 +100,8 @@ class Value {
   // "a string", "an integer", ... for messages.
   std::string KindName() const;
   bool Truthy() const;
-  // Python's ==: by value, booleans count as 0 and 1, other kinds never equal each other.
-  bool Equals(const Value& other) const;
+  // Levels of lists and mappings within each other; 0 for what is neither.
+  int nesting() const { return nesting_; }
 
  private:
   template <typename T>
@@ -114,6 +114,7 @@ class Value {
                std::shared_ptr<const List>, std::shared_ptr<const Mapping>,
                std::shared_ptr<Namespace>, std::shared_ptr<const Loop>>
       value_;
+  int nesting_ = 0;
 };
 
 }  // namespace ripplekv
