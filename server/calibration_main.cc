@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     log.Error("start_failed", {{"option", "--profile-dir"}, {"error", store.status().message()}});
     return 1;
   }
-  HealthService health({CalibrationService::service_full_name()});
+  HealthService health({v1::CalibrationService::service_full_name()});
   Readiness readiness(&health, &metrics);
   CalibrationProcess process(*options, *std::move(store), &readiness, &log, &metrics);
   return Serve(*options, process, &readiness, &log, &metrics);

@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   HealthService health(
-      {DecodeService::service_full_name(), CalibrationService::service_full_name()});
+      {v1::DecodeService::service_full_name(), v1::CalibrationService::service_full_name()});
   Readiness readiness(&health, &metrics);
   DecodeProcess process(*options, *std::move(store), &readiness, &log, &metrics);
   return Serve(*options, process, &readiness, &log, &metrics);

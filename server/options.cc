@@ -81,7 +81,6 @@ CLI::Validator OneOf(std::vector<std::string> names) {
       list);
 }
 
-// Rewrites the text to a plain number of bytes.
 CLI::Validator ByteSize(int64_t low, int64_t high) {
   const std::string range = absl::StrCat(FormatByteSize(low), " to ", FormatByteSize(high));
   return CLI::Validator(
@@ -90,7 +89,6 @@ CLI::Validator ByteSize(int64_t low, int64_t high) {
         if (!bytes.ok()) return std::string(bytes.status().message());
         if (*bytes < low || *bytes > high)
           return absl::StrCat("'", text, "' is not within ", range);
-        text = absl::StrCat(*bytes);
         return "";
       },
       range);
@@ -129,16 +127,17 @@ class Declarer {
                    const std::string& text) {
     CLI::Option* option =
         app_->add_option("--" + name, value, text + " [" + check.get_description() + "]");
-    option->check(std::move(check))->type_name("");
+    option->check(check.description(""))->type_name("");  // the range is in the text
     return Finish(option, name);
   }
 
   CLI::Option* AddBytes(const std::string& name, int64_t& value, int64_t low, int64_t high,
                         const std::string& text) {
     CLI::Validator check = ByteSize(low, high);
-    CLI::Option* option =
-        app_->add_option("--" + name, value, text + " [" + check.get_description() + "]");
-    option->transform(std::move(check))->type_name("");
+    CLI::Option* option = app_->add_option_function<std::string>(
+        "--" + name, [&value](const std::string& size) { value = *ParseByteSize(size); },
+        text + " [" + check.get_description() + "]");
+    option->check(check.description(""))->type_name("");  // the range is in the text
     option = Finish(option, name);
     option->default_str(FormatByteSize(value));
     return option;
@@ -253,6 +252,7 @@ std::vector<std::pair<std::string, std::string>> Printed(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_envname().empty()) continue;
     std::string value = option->get_default_str();
+    if (value.empty() && option->get_expected_max() == 0) value = "false";  // a flag
     if (!option->results().empty()) value = option->results().back();
     printed.emplace_back(option->get_name().substr(2), value);
   }

@@ -14,9 +14,9 @@ absl::Status CheckRequestId(absl::string_view field, absl::string_view id) {
   bool plain = !id.empty() && id.size() <= kMaxRequestIdBytes;
   for (const char c : id) plain = plain && c > ' ' && c < 0x7f;
   if (plain) return absl::OkStatus();
-  return InvalidField(field,
-                      absl::StrCat("is ", id.size(), " bytes: must be 1 to ", kMaxRequestIdBytes,
-                                   " printable ASCII characters without spaces"));
+  return InvalidField(
+      field, absl::StrCat("is not a request id (", id.size(), " bytes): must be 1 to ",
+                          kMaxRequestIdBytes, " printable ASCII characters without spaces"));
 }
 
 std::string NewRequestId() {

@@ -10,6 +10,17 @@
 namespace ripplekv {
 namespace {
 
+absl::StatusOr<std::vector<int32_t>> IdsFromProto(const v1::TokenIdsPrompt& proto,
+                                                  const Tokenizer& tokenizer) {
+  for (int i = 0; i < proto.ids_size(); ++i) {
+    if (tokenizer.Contains(proto.ids(i))) continue;
+    return InvalidField(absl::StrCat("token_ids.ids[", i, "]"),
+                        absl::StrCat("is ", proto.ids(i), ": must be a token id in [0, ",
+                                     tokenizer.vocab_size() - 1, "]"));
+  }
+  return std::vector<int32_t>(proto.ids().begin(), proto.ids().end());
+}
+
 absl::StatusOr<std::vector<int32_t>> PromptFromProto(const v1::GenerateRequest& proto,
                                                      const ModelInfo& model,
                                                      int32_t max_prompt_tokens) {
@@ -19,7 +30,7 @@ absl::StatusOr<std::vector<int32_t>> PromptFromProto(const v1::GenerateRequest& 
     case v1::GenerateRequest::kChat:
       return ChatToIds(model, proto.chat(), max_prompt_tokens);
     case v1::GenerateRequest::kTokenIds:
-      return std::vector<int32_t>(proto.token_ids().ids().begin(), proto.token_ids().ids().end());
+      return IdsFromProto(proto.token_ids(), *model.tokenizer);
     case v1::GenerateRequest::PROMPT_NOT_SET:
       break;
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/generate_convert.h"
+#include "server/rpc/limits.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
@@ -49,7 +50,11 @@ absl::Status GenerateStream::Submit(const std::shared_ptr<GenerateStream>& self,
   converted->deadline = DeadlineOf(context);
   absl::StatusOr<std::shared_ptr<RequestHandle>> handle =
       backend_->engine->Submit(*std::move(converted), self);
-  if (!handle.ok()) return handle.status();
+  if (!handle.ok()) {
+    return handle.status().GetPayload(kRetryLater).has_value()
+               ? WithRetryDelay(handle.status(), kRetryDelay)
+               : handle.status();
+  }
   const std::lock_guard lock(mutex_);
   handle_ = *std::move(handle);
   if (cancelled_) handle_->Cancel();

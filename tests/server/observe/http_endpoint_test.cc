@@ -1,0 +1,44 @@
+#include "server/observe/http_endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <atomic>
+
+namespace ripplekv {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(HttpEndpoint, AnswersMetricsAndHealth) {
+  std::atomic<bool> serving{false};
+  auto endpoint = HttpEndpoint::Start(
+      {"127.0.0.1", 0},
+      {.metrics = [] { return std::string("m 1\n"); }, .serving = [&] { return serving.load(); }});
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  ASSERT_GT((*endpoint)->address().port, 0);
+  httplib::Client client("127.0.0.1", (*endpoint)->address().port);
+  const auto metrics = client.Get("/metrics");
+  ASSERT_TRUE(metrics);
+  EXPECT_EQ(metrics->status, 200);
+  EXPECT_EQ(metrics->body, "m 1\n");
+  EXPECT_THAT(metrics->get_header_value("Content-Type"), HasSubstr("text/plain; version=0.0.4"));
+  EXPECT_EQ(client.Get("/healthz")->status, 503);
+  serving = true;
+  EXPECT_EQ(client.Get("/healthz")->status, 200);
+  EXPECT_EQ(client.Get("/other")->status, 404);
+}
+
+TEST(HttpEndpoint, NamesAnAddressThatIsTaken) {
+  const HttpEndpoint::Handlers handlers = {.metrics = [] { return std::string(); },
+                                           .serving = [] { return true; }};
+  auto first = HttpEndpoint::Start({"127.0.0.1", 0}, handlers);
+  ASSERT_TRUE(first.ok());
+  const auto second = HttpEndpoint::Start((*first)->address(), handlers);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr((*first)->address().ToString()));
+}
+
+}  // namespace
+}  // namespace ripplekv

@@ -1,0 +1,123 @@
+#include "server/observe/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+#include <sstream>
+
+namespace ripplekv {
+namespace {
+
+using testing::HasSubstr;
+
+BuildInfo Build() { return {.version = "1.2.3", .grpc = "g", .libtorch = "t", .compute = "bf16"}; }
+
+TEST(Metrics, CountsCallsByMethodAndCode) {
+  Metrics metrics(Build());
+  metrics.OnCall("Generate", "OK", 0.2);
+  metrics.OnCall("Generate", "OK", 0.2);
+  metrics.OnCall("Generate", "CANCELLED", 3);
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_total{code=\"OK\",method=\"Generate\"} 2"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_total{code=\"CANCELLED\",method=\"Generate\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_request_duration_seconds_count{method=\"Generate\"} 3"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("ripplekv_request_duration_seconds_bucket{method=\"Generate\",le=\"0.3\"} 2"));
+}
+
+TEST(Metrics, ShowsWhatTheEngineTells) {
+  Metrics metrics(Build());
+  metrics.OnQueueTime(0.004);
+  metrics.OnPrefill(100, 300, 700);
+  metrics.OnFirstToken(0.03);
+  metrics.OnTokenInterval(0.0015);
+  metrics.OnNextTokenKl(0.03);
+  metrics.OnRequestEnd(absl::OkStatus(), 100, 7);
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("ripplekv_prompt_tokens_total 100"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_output_tokens_total 7"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_prompt_positions_kept_total 300"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_prompt_positions_dropped_total 700"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_time_to_first_token_seconds_bucket{le=\"0.02\"} 0"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_time_to_first_token_seconds_bucket{le=\"0.04\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_time_per_output_token_seconds_bucket{le=\"0.001\"} 0"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_time_per_output_token_seconds_bucket{le=\"0.002\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_time_to_first_token_seconds_bucket{le=\"2560\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_next_token_kl_nats_sum 0.03"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_queue_time_seconds_count 1"));
+}
+
+TEST(Metrics, ReadsGaugesWhenScraped) {
+  Metrics metrics(Build());
+  EngineStats stats;
+  stats.running = 1;
+  stats.queued = 2;
+  stats.kv_total_bytes = 1000;
+  stats.kv_used_bytes = 600;
+  stats.layers = {{.used_bytes = 10, .reserved_bytes = 20, .quota_bytes = 30}, {.used_bytes = 11}};
+  metrics.SetEngineStats([&] { return stats; });
+  metrics.SetCalibrationState([] { return CalibrationState{true, 0.5}; });
+  std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_running 1"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_waiting 2"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_memory_bytes 1000"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_used_bytes 600"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_layer_used_bytes{layer=\"0\"} 10"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_layer_used_bytes{layer=\"1\"} 11"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_layer_reserved_bytes{layer=\"0\"} 20"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_layer_quota_bytes{layer=\"0\"} 30"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_calibration_progress_ratio 0.5"));
+  stats.running = 0;
+  EXPECT_THAT(metrics.Scrape(), HasSubstr("ripplekv_requests_running 0"));
+  // Nothing is read once the engine is gone.
+  metrics.SetEngineStats(nullptr);
+  metrics.SetCalibrationState(nullptr);
+  EXPECT_THAT(metrics.Scrape(), HasSubstr("ripplekv_requests_running 0"));
+}
+
+TEST(Metrics, CountsCalibrations) {
+  Metrics metrics(Build());
+  metrics.OnCalibration("measured", 90);
+  metrics.OnCalibration("stored", 0);
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("ripplekv_calibrations_total{outcome=\"measured\"} 1"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_calibrations_total{outcome=\"failed\"} 0"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_calibration_duration_seconds_count 1"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_calibration_duration_seconds_sum 90"));
+}
+
+TEST(Metrics, NamesEveryMetricByTheRules) {
+  Metrics metrics(Build());
+  metrics.OnCall("Generate", "OK", 1);
+  metrics.SetPlanSource("uniform");
+  metrics.SetEngineStats([] {
+    EngineStats stats;
+    stats.layers.resize(1);
+    return stats;
+  });
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "ripplekv_build_info{compute=\"bf16\",grpc=\"g\",libtorch=\"t\",version=\"1.2.3\"} 1"));
+  std::istringstream lines(text);
+  std::string line;
+  std::set<std::string> types;
+  const std::regex type("# TYPE (ripplekv_[a-z_]+) (counter|gauge|histogram)");
+  while (std::getline(lines, line)) {
+    std::smatch match;
+    if (line.rfind("# TYPE", 0) != 0) continue;
+    ASSERT_TRUE(std::regex_match(line, match, type)) << line;
+    types.insert(match[1]);
+    // Counters end in _total, others do not.
+    EXPECT_EQ(match[2] == "counter", match[1].str().ends_with("_total")) << line;
+    EXPECT_THAT(text, HasSubstr("# HELP " + match[1].str() + " "));
+  }
+  EXPECT_GE(types.size(), 25u);
+}
+
+}  // namespace
+}  // namespace ripplekv

@@ -1,0 +1,212 @@
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace ripplekv {
+namespace {
+
+using testing::HasSubstr;
+
+struct Parsed {
+  std::optional<ServerOptions> options;
+  OptionsExit exit;
+};
+
+Parsed Parse(std::vector<const char*> arguments, Program program = Program::kServer) {
+  arguments.insert(arguments.begin(), "ripplekv-server");
+  Parsed parsed;
+  parsed.options =
+      ParseOptions(program, static_cast<int>(arguments.size()), arguments.data(), &parsed.exit);
+  return parsed;
+}
+
+// What is wrong with an option ends the program with its name.
+void ExpectRefused(const std::vector<const char*>& arguments, const std::string& name,
+                   const std::string& value) {
+  const Parsed parsed = Parse(arguments);
+  ASSERT_FALSE(parsed.options.has_value()) << name << " " << value;
+  EXPECT_NE(parsed.exit.code, 0);
+  EXPECT_THAT(parsed.exit.text, HasSubstr(name));
+  EXPECT_THAT(parsed.exit.text, HasSubstr(value));
+}
+
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(ParseOptions, HasTheDocumentedDefaults) {
+  const Parsed parsed = Parse({"--model", "m.gguf"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+  const ServerOptions& options = *parsed.options;
+  EXPECT_EQ(options.listen, "127.0.0.1:50051");
+  EXPECT_EQ(options.metrics_listen, "127.0.0.1:9464");
+  EXPECT_EQ(options.kv_memory_bytes, 268435456);
+  EXPECT_EQ(options.retention, 0.2);
+  EXPECT_EQ(options.min_positions, 256);
+  EXPECT_EQ(options.compute, "bf16");
+  EXPECT_EQ(options.calibration, "embedded");
+  EXPECT_GE(options.threads, 1);
+  EXPECT_FALSE(options.calibrates_remotely());
+  const CalibrationSettings settings = options.calibration_settings();
+  EXPECT_EQ(settings, CalibrationSettings());
+  EXPECT_EQ(std::get<RippleAllocator>(options.plan_allocator()), RippleAllocator());
+  EXPECT_EQ(std::get<SnapKv>(options.selector()), SnapKv());
+}
+
+TEST(ParseOptions, ReadsEveryFixedFlag) {
+  const Parsed parsed = Parse({"--model",
+                               "m.gguf",
+                               "--listen",
+                               "0.0.0.0:7",
+                               "--metrics-listen",
+                               "[::1]:8",
+                               "--kv-memory",
+                               "1GiB",
+                               "--retention",
+                               "0.1",
+                               "--min-positions",
+                               "0",
+                               "--profile-dir",
+                               "p",
+                               "--compute",
+                               "fp32",
+                               "--threads",
+                               "3",
+                               "--calibration",
+                               "calibration:50052",
+                               "--allocator",
+                               "uniform",
+                               "--snapkv-window",
+                               "16",
+                               "--snapkv-kernel",
+                               "5",
+                               "--snapkv-pooling",
+                               "mean",
+                               "--sinks",
+                               "2",
+                               "--calibration-examples",
+                               "3",
+                               "--calibration-prefix",
+                               "64",
+                               "--calibration-window",
+                               "8",
+                               "--calibration-eta",
+                               "0",
+                               "--calibration-recent",
+                               "1",
+                               "--calibration-seed",
+                               "9",
+                               "--max-queue",
+                               "0",
+                               "--reflection",
+                               "--wait-for-profile"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+  const ServerOptions& options = *parsed.options;
+  EXPECT_EQ(options.kv_memory_bytes, 1 << 30);
+  EXPECT_EQ(options.retention, 0.1);
+  EXPECT_EQ(options.min_positions, 0);
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_TRUE(options.calibrates_remotely());
+  EXPECT_TRUE(std::holds_alternative<UniformAllocator>(options.plan_allocator()));
+  EXPECT_EQ(std::get<SnapKv>(options.selector()), (SnapKv{16, 5, Pooling::kMean}));
+  EXPECT_EQ(options.calibration_settings(), (CalibrationSettings{3, 64, 8, 0, 2, 1, 9}));
+  EXPECT_EQ(options.max_queue, 0);
+  EXPECT_TRUE(options.reflection);
+  EXPECT_TRUE(options.wait_for_profile);
+}
+
+TEST(ParseOptions, NamesTheOptionThatIsWrong) {
+  ExpectRefused({}, "--model", "required");
+  const auto with = [](const char* name, const char* value) {
+    ExpectRefused({"--model", "m", name, value}, name, value);
+  };
+  with("--listen", "nowhere");
+  with("--metrics-listen", "host:99999");
+  with("--kv-memory", "256MB");
+  with("--kv-memory", "1KiB");
+  with("--retention", "0");
+  with("--retention", "1.01");
+  with("--retention", "nan");
+  with("--min-positions", "-1");
+  with("--compute", "int8");
+  with("--threads", "two");
+  with("--calibration", "somewhere");
+  with("--ripple-r", "0.5");
+  with("--snapkv-kernel", "4");
+  with("--snapkv-pooling", "median");
+  with("--calibration-eta", "11");
+  with("--calibration-examples", "0");
+  with("--max-queue", "x");
+  with("--log-level", "loud");
+  with("--log-format", "xml");
+  with("--profile-dir", "");
+  ExpectRefused({"--model", "m", "--no-such-flag"}, "--no-such-flag", "");
+  ExpectRefused({"--model", "m", "stray"}, "stray", "");
+}
+
+TEST(ParseOptions, TakesTheEnvironmentUnlessTheFlagIsThere) {
+  const Environment model("RIPPLEKV_MODEL", "from-environment.gguf");
+  const Environment memory("RIPPLEKV_KV_MEMORY", "64MiB");
+  const Environment reflection("RIPPLEKV_REFLECTION", "true");
+  const Parsed parsed = Parse({});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+  EXPECT_EQ(parsed.options->model, "from-environment.gguf");
+  EXPECT_EQ(parsed.options->kv_memory_bytes, 64 << 20);
+  EXPECT_TRUE(parsed.options->reflection);
+  EXPECT_EQ(Parse({"--model", "flag.gguf"}).options->model, "flag.gguf");
+}
+
+TEST(ParseOptions, ChecksTheEnvironmentToo) {
+  const Environment retention("RIPPLEKV_RETENTION", "2");
+  ExpectRefused({"--model", "m"}, "--retention", "2");
+}
+
+TEST(ParseOptions, PrintsEveryValueInForce) {
+  const Parsed parsed = Parse({"--model", "m.gguf", "--kv-memory", "1GiB"});
+  ASSERT_TRUE(parsed.options.has_value());
+  const auto value = [&](const std::string& name) -> std::string {
+    for (const auto& [key, text] : parsed.options->printed) {
+      if (key == name) return text;
+    }
+    return "absent";
+  };
+  EXPECT_EQ(value("model"), "m.gguf");
+  EXPECT_EQ(value("kv-memory"), "1GiB");
+  EXPECT_EQ(value("retention"), "0.2");
+  EXPECT_EQ(value("reflection"), "false");
+  EXPECT_EQ(value("calibration-eta"), "0.5");
+}
+
+TEST(ParseOptions, HelpExplainsEachWithDefaultRangeAndVariable) {
+  const Parsed parsed = Parse({"--help"});
+  ASSERT_FALSE(parsed.options.has_value());
+  EXPECT_EQ(parsed.exit.code, 0);
+  const Parsed all = Parse({"--model", "m"});
+  for (const auto& [name, value] : all.options->printed) {
+    EXPECT_THAT(parsed.exit.text, HasSubstr("--" + name));
+  }
+  EXPECT_THAT(parsed.exit.text, HasSubstr("RIPPLEKV_KV_MEMORY"));
+  EXPECT_THAT(parsed.exit.text, HasSubstr("above 0 to 1"));
+  EXPECT_THAT(parsed.exit.text, HasSubstr("256MiB"));
+}
+
+TEST(ParseOptions, TheCalibrationServerRefusesWhatMeansNothingToIt) {
+  const Parsed parsed = Parse({"--model", "m", "--max-queue", "3"}, Program::kCalibrationServer);
+  ASSERT_FALSE(parsed.options.has_value());
+  EXPECT_THAT(parsed.exit.text, HasSubstr("--max-queue"));
+  EXPECT_TRUE(Parse({"--model", "m", "--retention", "0.3"}, Program::kCalibrationServer)
+                  .options.has_value());
+}
+
+}  // namespace
+}  // namespace ripplekv

@@ -1,0 +1,115 @@
+#include "server/rpc/plan_convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace ripplekv {
+namespace {
+
+using testing::HasSubstr;
+
+const PlanDefaults kDefaults = {.ripple = {.r = 3, .gamma = 8},
+                                .snapkv = {.window = 16, .kernel = 5, .pooling = Pooling::kMean}};
+
+TEST(SizeFromProto, ReadsEachKind) {
+  v1::CacheSize proto;
+  EXPECT_FALSE(SizeFromProto(proto, "")->has_value());
+  proto.set_retention(0.25);
+  EXPECT_EQ(**SizeFromProto(proto, ""), Size(Retention{0.25}));
+  proto.set_total_positions(900);
+  EXPECT_EQ(**SizeFromProto(proto, ""), Size(TotalPositions{900}));
+  proto.mutable_full();
+  EXPECT_EQ(**SizeFromProto(proto, ""), Size(Full{}));
+}
+
+TEST(SizeFromProto, NamesFieldAndValue) {
+  v1::CacheSize proto;
+  for (const double retention : {0.0, -0.5, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    proto.set_retention(retention);
+    const auto size = SizeFromProto(proto, "kv.size.");
+    ASSERT_FALSE(size.ok()) << retention;
+    EXPECT_THAT(std::string(size.status().message()), testing::StartsWith("kv.size.retention is "));
+  }
+  proto.set_total_positions(0);
+  EXPECT_THAT(std::string(SizeFromProto(proto, "kv.size.").status().message()),
+              HasSubstr("kv.size.total_positions is 0"));
+}
+
+TEST(AllocatorFromProto, TakesTheServersParametersWhereAbsent) {
+  v1::Allocator proto;
+  EXPECT_FALSE(AllocatorFromProto(proto, kDefaults, "")->has_value());
+  proto.mutable_ripple();
+  EXPECT_EQ(**AllocatorFromProto(proto, kDefaults, ""), Allocator(RippleAllocator{3, 8}));
+  proto.mutable_ripple()->set_r(2);
+  EXPECT_EQ(**AllocatorFromProto(proto, kDefaults, ""), Allocator(RippleAllocator{2, 8}));
+  // A zero that is there is a value, and out of range.
+  proto.mutable_ripple()->set_gamma(0);
+  EXPECT_THAT(std::string(AllocatorFromProto(proto, kDefaults, "kv.allocator.").status().message()),
+              HasSubstr("kv.allocator.ripple.gamma is 0"));
+  proto.mutable_uniform();
+  EXPECT_EQ(**AllocatorFromProto(proto, kDefaults, ""), Allocator(UniformAllocator{}));
+}
+
+TEST(SelectorFromProto, TakesTheServersParametersWhereAbsent) {
+  v1::Selector proto;
+  EXPECT_FALSE(SelectorFromProto(proto, kDefaults, "")->has_value());
+  proto.mutable_snapkv();
+  EXPECT_EQ(**SelectorFromProto(proto, kDefaults, ""), SelectorSpec(kDefaults.snapkv));
+  proto.mutable_snapkv()->set_window(64);
+  proto.mutable_snapkv()->set_kernel(7);
+  proto.mutable_snapkv()->set_pooling(v1::POOLING_NONE);
+  EXPECT_EQ(**SelectorFromProto(proto, kDefaults, ""), SelectorSpec(SnapKv{64, 7, Pooling::kNone}));
+}
+
+TEST(SelectorFromProto, NamesFieldAndValue) {
+  v1::Selector proto;
+  proto.mutable_snapkv()->set_kernel(4);
+  EXPECT_THAT(std::string(SelectorFromProto(proto, kDefaults, "kv.selector.").status().message()),
+              HasSubstr("kv.selector.snapkv.kernel is 4"));
+  proto.mutable_snapkv()->set_kernel(5);
+  proto.mutable_snapkv()->set_pooling(static_cast<v1::Pooling>(17));
+  EXPECT_THAT(std::string(SelectorFromProto(proto, kDefaults, "kv.selector.").status().message()),
+              HasSubstr("kv.selector.snapkv.pooling is 17"));
+}
+
+TEST(ToProto, ReadsBack) {
+  for (const Size& size : {Size(Retention{0.1}), Size(TotalPositions{12345678901}), Size(Full{})}) {
+    EXPECT_EQ(**SizeFromProto(SizeToProto(size), ""), size);
+  }
+  for (const Allocator& allocator :
+       {Allocator(RippleAllocator{1.25, 4}), Allocator(UniformAllocator{})}) {
+    EXPECT_EQ(**AllocatorFromProto(AllocatorToProto(allocator), kDefaults, ""), allocator);
+  }
+  for (const Pooling pooling : {Pooling::kMax, Pooling::kMean, Pooling::kNone}) {
+    const SelectorSpec selector = SnapKv{8, 3, pooling};
+    EXPECT_EQ(**SelectorFromProto(SelectorToProto(selector), kDefaults, ""), selector);
+  }
+}
+
+TEST(PlanToProto, SaysWhereThePlanComesFrom) {
+  PlanSpec spec;
+  spec.layers = 2;
+  spec.size = Retention{0.3};
+  spec.min_positions = 100;
+  v1::Plan proto = PlanToProto(*Plan::Make(spec));
+  EXPECT_EQ(proto.source(), v1::PLAN_SOURCE_UNIFORM);
+  EXPECT_TRUE(proto.allocator().has_uniform());
+  EXPECT_EQ(proto.size().retention(), 0.3);
+  EXPECT_EQ(proto.min_positions(), 100);
+  EXPECT_EQ(proto.floor_positions(), 4 + 32 + 1);
+  EXPECT_THAT(proto.multipliers(), testing::ElementsAre(1, 1));
+
+  spec.allocator = RippleAllocator{.r = 3};
+  spec.sensitivity = {0, 1};
+  EXPECT_EQ(PlanToProto(*Plan::Make(spec)).source(), v1::PLAN_SOURCE_INLINE);
+  spec.profile_id = std::string(64, 'a');
+  proto = PlanToProto(*Plan::Make(spec));
+  EXPECT_EQ(proto.source(), v1::PLAN_SOURCE_PROFILE);
+  EXPECT_EQ(proto.profile_id(), spec.profile_id);
+  EXPECT_THAT(proto.multipliers(), testing::ElementsAre(0.5, 1.5));
+}
+
+}  // namespace
+}  // namespace ripplekv
