@@ -1,7 +1,6 @@
 #include "model/template_expression_parser.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "model/concat.h"
 
@@ -11,12 +10,18 @@ namespace {
 using Kind = TemplateExpression::Kind;
 using Token = TemplateToken::Kind;
 
-// The words of the language that are constants.
-std::optional<Value> Constant(std::string_view name) {
-  if (name == "true" || name == "True") return Value(true);
-  if (name == "false" || name == "False") return Value(false);
-  if (name == "none" || name == "None") return Value(Value::None{});
-  return std::nullopt;
+// True for the words of the language that are constants; `value` becomes what they stand for.
+bool ReadConstant(std::string_view name, Value& value) {
+  if (name == "true" || name == "True") {
+    value = Value(true);
+  } else if (name == "false" || name == "False") {
+    value = Value(false);
+  } else if (name == "none" || name == "None") {
+    value = Value(Value::None{});
+  } else {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -228,9 +233,8 @@ TemplateExpression::Pointer TemplateExpressionParser::ParsePrimary() {
           token.text == "in" || token.text == "is" || token.text == "elif") {
         ThrowInvalid(token.line, Concat("unexpected '", token.text, "'"));
       }
-      const std::optional<Value> constant = Constant(token.text);
-      Pointer made = Make(constant ? Kind::kLiteral : Kind::kName, token.line, token.text);
-      if (constant) made->value = *constant;
+      Pointer made = Make(Kind::kName, token.line, token.text);
+      if (ReadConstant(token.text, made->value)) made->kind = Kind::kLiteral;
       return made;
     }
     case Token::kString: {

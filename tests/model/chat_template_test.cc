@@ -17,7 +17,10 @@ using Segments = std::vector<TextSegment>;
 absl::StatusOr<Segments> Render(std::string_view source,
                                 std::vector<ChatMessage> messages = {{"user", "hi"}},
                                 bool generate = false, TemplateLimits limits = {}) {
-  const auto made = ChatTemplate::Parse(source, {.bos = "<s>", .eos = "</s>"}, limits);
+  ChatTemplate::TokenTexts tokens;
+  tokens.bos = "<s>";
+  tokens.eos = "</s>";
+  const auto made = ChatTemplate::Parse(source, tokens, limits);
   if (!made.ok()) return made.status();
   return made->Render(messages, generate);
 }
@@ -119,6 +122,9 @@ TEST(ChatTemplate, NamesWhatIsNotSupported) {
            {"{{ 'a'.title() }}", "title"},
            {"{{ 1.5 }}", "not an integer"},
            {"{{ 'é' | upper }}", "outside of ASCII"},
+           {"{% set n = namespace() %}{% set n.n = n %}", "a namespace in a list or namespace"},
+           {"{% set n = namespace() %}{{ [n] }}", "a namespace in a list or namespace"},
+           {"{% for m in messages %}{{ [loop] }}{% endfor %}", "a loop in a list or namespace"},
            {"{% for a, b in messages %}{% endfor %}", "several variables"}}) {
     const auto rendered = Render(source);
     EXPECT_EQ(rendered.status().code(), absl::StatusCode::kUnimplemented) << source;
@@ -146,7 +152,7 @@ TEST(ChatTemplate, BoundsItsWork) {
   EXPECT_THAT(refusal("{{ 1" + repeat(" + 1", 1000) + " }}"), HasSubstr("200 levels"));
   EXPECT_THAT(refusal("{{ " + repeat("not ", 1000) + "1 }}"), HasSubstr("200 levels"));
   EXPECT_THAT(refusal("{{ " + repeat("-", 1000) + "1 }}"), HasSubstr("200 levels"));
-  EXPECT_THAT(refusal("{{ " + repeat("[", 1000)), HasSubstr("200 levels"));
+  EXPECT_THAT(refusal("{{ " + repeat("[", 1000) + " }}"), HasSubstr("200 levels"));
   EXPECT_THAT(refusal("{{ x" + repeat(".a", 1000) + " }}"), HasSubstr("200 levels"));
   EXPECT_THAT(refusal("{{ x" + repeat("|trim", 1000) + " }}"), HasSubstr("200 levels"));
   EXPECT_THAT(refusal(repeat("{% if 1 %}", 1000) + repeat("{% endif %}", 1000)),
@@ -160,6 +166,15 @@ TEST(ChatTemplate, BoundsItsWork) {
               HasSubstr("at most"));
   EXPECT_THAT(refusal(repeat("{{ messages[0].content }}", 100), {.output_bytes = 50'000}),
               HasSubstr("at most 50000"));
+  const std::string letters = "{% for c in messages[0].content %}";
+  EXPECT_THAT(
+      refusal("{% set n = namespace(x=1) %}" + letters + "{% set n.x = [n.x] %}{% endfor %}"),
+      HasSubstr("64 levels"));
+  // Two equal values of 2^60 parts each that share nearly all of them.
+  EXPECT_THAT(refusal("{% set x = [1] %}{% set y = [1] %}" +
+                          repeat("{% set x = [x, x] %}{% set y = [y, y] %}", 60) + "{{ x == y }}",
+                      {.steps = 1'000'000}),
+              HasSubstr("1000000 steps"));
   EXPECT_THAT(refusal("{{ 9223372036854775807 + 1 }}"), HasSubstr("overflows"));
   EXPECT_THAT(refusal("{{ -9223372036854775807 - 2 }}"), HasSubstr("overflows"));
 }

@@ -136,7 +136,7 @@ TEST(Tokenizer, EncodesAMegabyteOfOneCharacter) {
     if (character == "0") {
       EXPECT_EQ(ids.size(), text.size());  // each digit alone
     } else {
-      EXPECT_LT(ids.size(), text.size() / 2) << character;
+      EXPECT_LE(ids.size(), text.size() / 2) << character;
     }
   }
 }
