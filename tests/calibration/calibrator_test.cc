@@ -6,218 +6,19 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/calibration/calibrator_fakes.h"
+
 namespace ripplekv {
 namespace {
 
-using std::chrono::seconds;
 using testing::HasSubstr;
-
-constexpr int kLayers = 3;
-constexpr int kStepsAnExample = 2;
-
-/// Steps are let through one by one or all at once.
-class Gate {
- public:
-  void Open() { Allow(1 << 30); }
-  void Allow(int steps) {
-    const std::lock_guard lock(mutex_);
-    allowed_ += steps;
-    changed_.notify_all();
-  }
-  /// Waits for a step; false where none comes.
-  bool Pass() {
-    std::unique_lock lock(mutex_);
-    ++waiting_;
-    changed_.notify_all();
-    const bool passed = changed_.wait_for(lock, seconds(20), [&] { return allowed_ > 0; });
-    --waiting_;
-    if (passed) --allowed_;
-    return passed;
-  }
-  /// Waits until somebody stands before the gate.
-  bool AwaitVisitor() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(20), [&] { return waiting_ > 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int allowed_ = 0;
-  int waiting_ = 0;
-};
-
-/// divergence[e][l] = first token of example e + l / 8.
-class FakeProbe final : public SensitivityProbe {
- public:
-  FakeProbe(std::vector<std::vector<int32_t>> examples, Gate* gate, absl::Status failure,
-            std::atomic<int>* alive)
-      : examples_(std::move(examples)), gate_(gate), failure_(std::move(failure)), alive_(alive) {
-    ++*alive_;
-  }
-  ~FakeProbe() override { --*alive_; }
-
-  absl::Status Step() override {
-    if (!gate_->Pass()) return absl::DeadlineExceededError("the test opened no gate");
-    if (!failure_.ok()) return failure_;
-    if (++steps_ % kStepsAnExample == 0) {
-      const double first = examples_[divergences_.size()][0];
-      divergences_.emplace_back();
-      for (int l = 0; l < kLayers; ++l) divergences_.back().push_back(first + l / 8.0);
-    }
-    return absl::OkStatus();
-  }
-  bool done() const override { return divergences_.size() == examples_.size(); }
-  ProbeProgress progress() const override {
-    ProbeProgress progress;
-    progress.examples_done = static_cast<int>(divergences_.size());
-    progress.examples_total = static_cast<int>(examples_.size());
-    progress.fraction =
-        static_cast<double>(steps_) / static_cast<double>(kStepsAnExample * examples_.size());
-    return progress;
-  }
-  const std::vector<std::vector<double>>& divergences() const override { return divergences_; }
-
- private:
-  std::vector<std::vector<int32_t>> examples_;
-  Gate* gate_;
-  absl::Status failure_;
-  std::atomic<int>* alive_;
-  int steps_ = 0;
-  std::vector<std::vector<double>> divergences_;
-};
-
-/// One thread that runs jobs, as the engine's does.
-class Runner {
- public:
-  Runner() : thread_([this] { Loop(); }) {}
-  ~Runner() { Stop(); }
-
-  absl::Status Submit(std::shared_ptr<BackgroundJob> job) {
-    const std::lock_guard lock(mutex_);
-    if (stopped_) return absl::UnavailableError("draining");
-    jobs_.push_back(std::move(job));
-    changed_.notify_all();
-    return absl::OkStatus();
-  }
-  void RequestStop() {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
-  }
-  /// Drops all jobs between two steps.
-  void Stop() {
-    RequestStop();
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  void Loop() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return stopped_ || !jobs_.empty(); });
-      if (stopped_) break;
-      std::shared_ptr<BackgroundJob> job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      const bool goes_on = job->Step().ok() && !job->done();
-      if (!goes_on) job.reset();
-      lock.lock();
-      if (goes_on) jobs_.push_back(std::move(job));
-    }
-    std::deque<std::shared_ptr<BackgroundJob>> jobs;
-    jobs.swap(jobs_);
-    lock.unlock();
-    jobs.clear();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stopped_ = false;
-  std::deque<std::shared_ptr<BackgroundJob>> jobs_;
-  std::thread thread_;
-};
-
-class Recorder final : public CalibrationListener {
- public:
-  void OnStarted(const CalibrationStarted& started) override {
-    const std::lock_guard lock(mutex_);
-    if (started_.has_value() || !progress_.empty() || result_.has_value()) ordered_ = false;
-    started_ = started;
-    changed_.notify_all();
-  }
-  void OnProgress(const CalibrationProgress& progress) override {
-    const std::lock_guard lock(mutex_);
-    if (!started_.has_value() || result_.has_value()) ordered_ = false;
-    if (!progress_.empty() && progress.probe.fraction < progress_.back().probe.fraction)
-      ordered_ = false;
-    progress_.push_back(progress);
-    changed_.notify_all();
-  }
-  void OnDone(const absl::StatusOr<CalibrationResult>& result) override {
-    const std::lock_guard lock(mutex_);
-    if (!started_.has_value() || result_.has_value()) ordered_ = false;
-    // An error's text is shared by its copies and counted inside libabsl, where ThreadSanitizer
-    // does not look: keep one of our own.
-    if (result.ok()) {
-      result_ = result;
-    } else {
-      result_ = absl::Status(result.status().code(), std::string(result.status().message()));
-    }
-    changed_.notify_all();
-  }
-
-  absl::StatusOr<CalibrationResult> Await() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, seconds(20), [&] { return result_.has_value(); })) {
-      return absl::DeadlineExceededError("no result came");
-    }
-    return *result_;
-  }
-  bool AwaitProgress() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, seconds(20), [&] { return !progress_.empty(); });
-  }
-  CalibrationStarted started() const {
-    const std::lock_guard lock(mutex_);
-    return started_.value_or(CalibrationStarted{});
-  }
-  std::vector<CalibrationProgress> progress() const {
-    const std::lock_guard lock(mutex_);
-    return progress_;
-  }
-  bool heard() const {
-    const std::lock_guard lock(mutex_);
-    return started_.has_value() || !progress_.empty() || result_.has_value();
-  }
-  bool done() const {
-    const std::lock_guard lock(mutex_);
-    return result_.has_value();
-  }
-  /// OnStarted came first, progress never went back, OnDone came once and last.
-  bool ordered() const {
-    const std::lock_guard lock(mutex_);
-    return ordered_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<CalibrationStarted> started_;
-  std::vector<CalibrationProgress> progress_;
-  std::optional<absl::StatusOr<CalibrationResult>> result_;
-  bool ordered_ = true;
-};
 
 class CalibratorTest : public testing::Test {
  protected:
@@ -298,9 +99,9 @@ class CalibratorTest : public testing::Test {
 };
 
 TEST_F(CalibratorTest, MeasuresStoresAndTells) {
-  gate_.Open();
   auto listener = std::make_shared<Recorder>();
   const std::string id = Start(Request(), listener);
+  gate_.Open();
   EXPECT_FALSE(id.empty());
   const auto result = listener->Await();
   ASSERT_TRUE(result.ok()) << result.status();
