@@ -144,11 +144,13 @@ std::unique_ptr<Calibrator> MakeCalibrator(
   parts.on_profile = [plans, log, metrics](const CalibrationResult& result) {
     const double seconds = result.run.has_value() ? result.run->duration_seconds : 0;
     metrics->OnCalibration("measured", seconds);
-    log->Info("calibration_done",
-              {{"profile_id", result.profile.id()},
-               {"examples", result.profile.examples_computed},
-               {"split_half_spearman", result.profile.split_half_spearman.value_or(0)},
-               {"seconds", seconds}});
+    Log::Fields fields = {{"profile_id", result.profile.id()},
+                          {"examples", result.profile.examples_computed},
+                          {"seconds", seconds}};
+    if (result.profile.split_half_spearman.has_value()) {
+      fields.emplace_back("split_half_spearman", *result.profile.split_half_spearman);
+    }
+    log->Info("calibration_done", std::move(fields));
     plans->Adopt(result.profile);
   };
   return std::make_unique<Calibrator>(std::move(what), std::move(parts));

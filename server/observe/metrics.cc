@@ -165,15 +165,17 @@ void Metrics::OnPrefill(int64_t prompt_tokens, int64_t kept_positions, int64_t d
   dropped_positions_.Increment(static_cast<double>(dropped_positions));
 }
 
-void Metrics::OnFirstToken(double seconds) { first_token_.Observe(seconds); }
+void Metrics::OnFirstToken(double seconds) {
+  output_tokens_.Increment();
+  first_token_.Observe(seconds);
+}
 
-void Metrics::OnTokenInterval(double seconds) { per_token_.Observe(seconds); }
+void Metrics::OnTokenInterval(double seconds) {
+  output_tokens_.Increment();
+  per_token_.Observe(seconds);
+}
 
 void Metrics::OnNextTokenKl(double nats) { kl_.Observe(nats); }
-
-void Metrics::OnRequestEnd(const absl::Status&, int64_t, int64_t completion_tokens) {
-  output_tokens_.Increment(static_cast<double>(completion_tokens));
-}
 
 void Metrics::Refresh() {
   if (stats_) {

@@ -58,8 +58,6 @@ class Metrics final : public EngineObserver {
   void OnFirstToken(double seconds) override;
   void OnTokenInterval(double seconds) override;
   void OnNextTokenKl(double nats) override;
-  void OnRequestEnd(const absl::Status& status, int64_t prompt_tokens,
-                    int64_t completion_tokens) override;
 
   // The exposition format, text version 0.0.4.
   std::string Scrape();

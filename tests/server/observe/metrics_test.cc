@@ -35,10 +35,9 @@ TEST(Metrics, ShowsWhatTheEngineTells) {
   metrics.OnFirstToken(0.03);
   metrics.OnTokenInterval(0.0015);
   metrics.OnNextTokenKl(0.03);
-  metrics.OnRequestEnd(absl::OkStatus(), 100, 7);
   const std::string text = metrics.Scrape();
   EXPECT_THAT(text, HasSubstr("ripplekv_prompt_tokens_total 100"));
-  EXPECT_THAT(text, HasSubstr("ripplekv_output_tokens_total 7"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_output_tokens_total 2"));
   EXPECT_THAT(text, HasSubstr("ripplekv_prompt_positions_kept_total 300"));
   EXPECT_THAT(text, HasSubstr("ripplekv_prompt_positions_dropped_total 700"));
   EXPECT_THAT(text, HasSubstr("ripplekv_time_to_first_token_seconds_bucket{le=\"0.02\"} 0"));
