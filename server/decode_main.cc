@@ -11,6 +11,7 @@
 
 int main(int argc, char** argv) {
   using namespace ripplekv;
+  BlockSignals();  // and over the restart below
   PreferPassiveOpenMp(argv);
   OptionsExit exit;
   const std::optional<ServerOptions> options = ParseOptions(Program::kServer, argc, argv, &exit);
@@ -18,7 +19,6 @@ int main(int argc, char** argv) {
     std::fputs(exit.text.c_str(), exit.code == 0 ? stdout : stderr);
     return exit.code;
   }
-  BlockSignals();
   Log log(LogLevelOf(*options), LogFormatOf(*options));
   Metrics metrics({.version = kVersion,
                    .grpc = grpc::Version(),

@@ -159,6 +159,7 @@ class Declarer {
     option->envname(
         absl::StrCat("RIPPLEKV_", absl::StrReplaceAll(absl::AsciiStrToUpper(name), {{"-", "_"}})));
     option->group(group_);
+    option->take_last();  // so that a script can append its own
     option->capture_default_str();
     return option;
   }

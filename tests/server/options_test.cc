@@ -164,6 +164,8 @@ TEST(ParseOptions, TakesTheEnvironmentUnlessTheFlagIsThere) {
   EXPECT_EQ(parsed.options->kv_memory_bytes, 64 << 20);
   EXPECT_TRUE(parsed.options->reflection);
   EXPECT_EQ(Parse({"--model", "flag.gguf"}).options->model, "flag.gguf");
+  // The last one wins.
+  EXPECT_EQ(Parse({"--model", "a.gguf", "--model", "b.gguf"}).options->model, "b.gguf");
 }
 
 TEST(ParseOptions, ChecksTheEnvironmentToo) {
