@@ -1,7 +1,9 @@
-# ripplekv_test(NAME source... LIBS library...): a GoogleTest program, one ctest entry a test case.
+# ripplekv_test(NAME source... LIBS library... [THREADED]): a GoogleTest program, one ctest entry a test case.
+# THREADED programs start threads: they are what ThreadSanitizer runs (target threaded_tests, ctest label threaded).
+add_custom_target(threaded_tests)
 set(RIPPLEKV_DEFAULT_MODEL "${CMAKE_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
 function(ripplekv_test name)
-  cmake_parse_arguments(ARG "" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED" "" "LIBS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   # Tests compile quickly rather than run quickly: large tables of cases cost minutes at -O3 or with full debug info.
@@ -9,5 +11,10 @@ function(ripplekv_test name)
   target_compile_definitions(${name} PRIVATE
     RIPPLEKV_DEFAULT_MODEL="${RIPPLEKV_DEFAULT_MODEL}"
     RIPPLEKV_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  set(labels)
+  if(ARG_THREADED)
+    add_dependencies(threaded_tests ${name})
+    set(labels LABELS threaded)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 ${labels})
 endfunction()
