@@ -50,9 +50,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// Queues a request under the plan in force now. Errors, after which the sink hears nothing:
-  /// INVALID_ARGUMENT (field, value, range), RESOURCE_EXHAUSTED (queue full; or the arena can never
-  /// hold it: the message gives the figures and the largest request that fits), UNAVAILABLE
-  /// (draining).
+  /// INVALID_ARGUMENT (field, value, range), RESOURCE_EXHAUSTED (queue full, with the payload
+  /// kRetryLater; or the arena can never hold it: the message gives the figures and the largest
+  /// request that fits), UNAVAILABLE (draining).
   absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(GenerateRequest request,
                                                         std::shared_ptr<GenerationSink> sink);
 

@@ -78,7 +78,8 @@ absl::Status Prefill::Attend(std::byte* k, std::byte* v) {
                                      .k = k,
                                      .v = v,
                                      .kv_head_stride = stride,
-                                     .out = attention_.data()};
+                                     .out = attention_.data(),
+                                     .pool = decoder_->pool()};
     if (absl::Status status = ChunkAttention(args); !status.ok()) return status;
     if (absl::Status status = decoder_->Finish(layer_, attention_.data(), n, hidden); !status.ok())
       return status;

@@ -16,6 +16,9 @@ namespace ripplekv {
 
 using Clock = std::chrono::steady_clock;
 
+/// Payload of a RESOURCE_EXHAUSTED that passes by itself, once other requests have ended.
+inline constexpr char kRetryLater[] = "ripplekv/retry-later";
+
 /// How the next token is drawn. Applied in this order: repetition, presence and frequency penalty,
 /// logit bias, temperature, top_k, top_p, min_p. Logprobs are those of the raw logits, before any
 /// of it.
@@ -26,7 +29,7 @@ struct SamplingParams {
   double top_p = 1;   // (0, 1]
   double min_p = 0;   // [0, 1]: drops tokens less likely than min_p times the likeliest
   double repetition_penalty =
-      1;  // (0, 10]: over prompt and output; logit > 0: divided by it, else multiplied
+      1;  // [0.01, 10]: over prompt and output; logit > 0: divided by it, else multiplied
   double presence_penalty = 0;   // [-10, 10]: subtracted once from every token of the output
   double frequency_penalty = 0;  // [-10, 10]: subtracted for every occurrence in the output
   std::optional<uint64_t> seed;  // made if absent; the draw of step n depends on seed and n only

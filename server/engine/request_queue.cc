@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace ripplekv {
@@ -16,8 +17,10 @@ absl::Status RequestQueue::Push(std::unique_ptr<QueuedRequest> request) {
     std::lock_guard lock(mutex_);
     if (closed_) return Closed();
     if (requests_.size() >= capacity_) {
-      return absl::ResourceExhaustedError(absl::StrCat(
+      absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
           requests_.size(), " requests wait already (--max-queue ", capacity_, "): retry later"));
+      full.SetPayload(kRetryLater, absl::Cord());
+      return full;
     }
     requests_.push_back(std::move(request));
   }

@@ -44,7 +44,7 @@ class RequestQueue {
  public:
   explicit RequestQueue(int capacity) : capacity_(static_cast<size_t>(capacity)) {}
 
-  /// RESOURCE_EXHAUSTED when full, UNAVAILABLE when closed.
+  /// RESOURCE_EXHAUSTED, with the payload kRetryLater, when full; UNAVAILABLE when closed.
   absl::Status Push(std::unique_ptr<QueuedRequest> request);
   absl::Status PushJob(std::shared_ptr<BackgroundJob> job);
 

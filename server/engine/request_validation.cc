@@ -35,8 +35,9 @@ absl::Status ValidateSampling(const SamplingParams& s, int32_t vocab) {
   }
   if (!(s.top_p > 0 && s.top_p <= 1)) return OutOfRange("sampling.top_p", s.top_p, "in (0, 1]");
   if (!Within(s.min_p, 0, 1)) return OutOfRange("sampling.min_p", s.min_p, "in [0, 1]");
-  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= 10)) {
-    return OutOfRange("sampling.repetition_penalty", s.repetition_penalty, "in (0, 10]");
+  // The API's numbers are floats: their 0.01 is a little below the double's.
+  if (!Within(s.repetition_penalty, 0.01f, 10)) {
+    return OutOfRange("sampling.repetition_penalty", s.repetition_penalty, "in [0.01, 10]");
   }
   if (!Within(s.presence_penalty, -10, 10)) {
     return OutOfRange("sampling.presence_penalty", s.presence_penalty, "in [-10, 10]");

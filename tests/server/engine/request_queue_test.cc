@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
+
 namespace ripplekv {
 namespace {
 
@@ -30,6 +32,7 @@ TEST(RequestQueueTest, FirstComeFirstServedAndBounded) {
   const absl::Status full = queue.Push(Named("c"));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(full.message()), HasSubstr("--max-queue 2"));
+  EXPECT_TRUE(full.GetPayload(kRetryLater).has_value());
   EXPECT_EQ(queue.waiting(), 2);
   EXPECT_EQ(queue.Pop()->request.id, "a");
   EXPECT_TRUE(queue.Push(Named("d")).ok());
