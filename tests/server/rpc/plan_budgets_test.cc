@@ -80,9 +80,9 @@ TEST_F(CalibrationQueriesTest, PlansUniformlyUntilThereIsAProfile) {
   EXPECT_THAT(Budgets(), ElementsAre(100, 100, 100, 100));
   EXPECT_EQ(response_.plan().source(), v1::PLAN_SOURCE_UNIFORM);
   EXPECT_EQ(response_.total_positions(), 400);
-  // 2 KV heads of 8, keys and values, two bytes each.
-  EXPECT_EQ(response_.kv_bytes(), 400 * 64);
-  EXPECT_EQ(response_.full_kv_bytes(), 4000 * 64);
+  // 2 KV heads of 8, keys and values, two bytes each, and a position of four bytes per head.
+  EXPECT_EQ(response_.kv_bytes(), 400 * 72);
+  EXPECT_EQ(response_.full_kv_bytes(), 4000 * 72);
   plans_->Adopt(Measured(0));
   // Multipliers 1, 1, 3, 3 over their mean, 2.
   EXPECT_THAT(Budgets(), ElementsAre(50, 50, 150, 150));
