@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/kv_type.h"
+#include "kernels/kv_page.h"
 #include "model/fingerprint.h"
 #include "model/gguf.h"
 #include "model/weights.h"
@@ -34,7 +34,7 @@ absl::Status WithPath(const std::string& path, const absl::Status& status) {
 
 int64_t ModelInfo::kv_bytes_per_position_layer() const {
   const KvType type = compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16;
-  return int64_t{2} * config.kv_heads * config.head_dim * static_cast<int64_t>(KvTypeBytes(type));
+  return static_cast<int64_t>(KvPageLayout::RowBytes(type, config.kv_heads, config.head_dim));
 }
 
 absl::StatusOr<LoadedModel> LoadModel(const std::string& path, ComputeType compute, int threads) {

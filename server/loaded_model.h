@@ -25,7 +25,7 @@ struct ModelInfo {
   std::vector<int32_t> eos_token_ids;
   size_t longest_token_bytes = 1;
 
-  // Bytes of one position in one layer: all KV heads, keys and values.
+  // Bytes of one position in one layer: all KV heads, keys, values and the position itself.
   int64_t kv_bytes_per_position_layer() const;
 };
 
