@@ -15,6 +15,7 @@ namespace {
 
 /// Slices are short: listeners need not hear of each.
 constexpr std::chrono::milliseconds kReportInterval(100);
+constexpr char kNobodyWaits[] = "nobody waits for the calibration any more";
 
 std::string HostName() {
   char name[256] = {};
@@ -48,7 +49,7 @@ absl::Status CalibrationJob::Step() {
     const std::lock_guard lock(mutex_);
     if (outcome_.has_value()) return absl::OkStatus();
     if (cancelled_) {
-      outcome_ = absl::CancelledError("nobody waits for the calibration any more");
+      outcome_ = absl::CancelledError(kNobodyWaits);
       return absl::OkStatus();
     }
   }
@@ -125,6 +126,7 @@ absl::StatusOr<CalibrationResult> CalibrationJob::Result() const {
 void CalibrationJob::End(absl::StatusOr<CalibrationResult> outcome) {
   // The registry first: who asks from now on finds the stored profile, not this job.
   if (spec_.on_over) spec_.on_over();
+  if (!outcome.ok() && spec_.on_failure) spec_.on_failure(outcome.status());
   std::vector<std::shared_ptr<CalibrationListener>> listeners;
   {
     const std::lock_guard lock(mutex_);
@@ -165,6 +167,7 @@ void CalibrationJob::RemoveListener(const CalibrationListener* listener) {
     cancelled_ = true;
   }
   if (spec_.on_over) spec_.on_over();
+  if (spec_.on_failure) spec_.on_failure(absl::CancelledError(kNobodyWaits));
 }
 
 CalibrationProgress CalibrationJob::progress() const {

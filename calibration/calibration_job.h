@@ -32,6 +32,8 @@ struct CalibrationJobSpec {
       make_probe;
   std::function<void(const CalibrationResult& result)> on_profile;  // after the store; may be empty
   std::function<void()> on_over;  // before OnDone, and when the job is cancelled
+  /// After on_over where there is no profile: it failed, or was CANCELLED. May be empty.
+  std::function<void(const absl::Status& status)> on_failure;
 };
 
 /// One measurement and its listeners. Step() and the destructor belong to the thread that runs

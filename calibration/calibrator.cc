@@ -133,6 +133,11 @@ absl::StatusOr<std::shared_ptr<CalibrationJob>> Calibrator::NewJob(const Profile
     const std::lock_guard lock(running->mutex);
     if (running->id == id) running->job.reset();
   };
+  if (parts_.on_failure) {
+    spec.on_failure = [on_failure = parts_.on_failure, id = spec.id](const absl::Status& status) {
+      on_failure(id, status);
+    };
+  }
   return std::make_shared<CalibrationJob>(std::move(spec));
 }
 

@@ -55,6 +55,9 @@ struct CalibratorParts {
   std::function<absl::Status(std::shared_ptr<BackgroundJob> job)> submit;
   /// A profile was measured and stored; its listeners hear next. Within a job's Step. May be empty.
   std::function<void(const CalibrationResult& result)> on_profile;
+  /// A measurement ended without a profile: it failed, or was CANCELLED as nobody waited for it or
+  /// the server stopped. On any thread. May be empty.
+  std::function<void(const std::string& job_id, const absl::Status& status)> on_failure;
 };
 
 /// Measurements of one model: at most one runs, identical requests share it, finished ones come

@@ -57,11 +57,11 @@ absl::StatusOr<std::vector<fs::path>> TextFiles(const fs::path& directory) {
 absl::Status CheckLimits(int64_t texts, int64_t bytes) {
   if (texts > kMaxCorpusTexts) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the corpus has ", texts, " texts: at most ", kMaxCorpusTexts));
+        absl::StrCat("texts has ", texts, " entries: must be 1 to ", kMaxCorpusTexts));
   }
   if (bytes > kMaxCorpusBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the corpus has ", bytes, " bytes: at most ", kMaxCorpusBytes));
+        absl::StrCat("texts has ", bytes, " bytes: must be at most ", kMaxCorpusBytes));
   }
   return absl::OkStatus();
 }
@@ -70,7 +70,8 @@ absl::Status CheckLimits(int64_t texts, int64_t bytes) {
 
 absl::StatusOr<Corpus> CorpusFromTexts(std::string name, std::vector<std::string> texts) {
   if (texts.empty()) {
-    return absl::InvalidArgumentError("texts is empty: a corpus needs at least one text");
+    return absl::InvalidArgumentError(
+        absl::StrCat("texts is empty: must be 1 to ", kMaxCorpusTexts, " texts"));
   }
   int64_t bytes = 0;
   for (const std::string& text : texts) bytes += static_cast<int64_t>(text.size());
@@ -92,7 +93,8 @@ absl::StatusOr<Corpus> CorpusFromTexts(std::string name, std::vector<std::string
 absl::StatusOr<Corpus> LoadCorpus(const std::string& corpus_dir, const std::string& name) {
   if (!IsCorpusName(name)) {
     return absl::InvalidArgumentError(
-        "corpus name is malformed: must be 1 to 64 of a-z, 0-9, - and _");
+        absl::StrCat("name is '", name.substr(0, 80),
+                     "': must be 1 to 64 of a-z, 0-9, '-' and '_'"));
   }
   if (corpus_dir.empty()) {
     return absl::FailedPreconditionError(

@@ -15,8 +15,7 @@ namespace {
 // Tells the log and the plan's status of the measurement that the server asked for itself.
 class OwnCalibration final : public CalibrationListener {
  public:
-  OwnCalibration(PlanKeeper* plans, Log* log, Metrics* metrics)
-      : plans_(plans), log_(log), metrics_(metrics) {}
+  OwnCalibration(PlanKeeper* plans, Log* log) : plans_(plans), log_(log) {}
 
   void OnStarted(const CalibrationStarted& started) override {
     log_->Info("calibration_started", {{"job_id", started.job_id},
@@ -43,18 +42,27 @@ class OwnCalibration final : public CalibrationListener {
       if (result->from_store) plans_->Adopt(result->profile);
       return;
     }
-    metrics_->OnCalibration(absl::IsCancelled(result.status()) ? "cancelled" : "failed", 0);
     plans_->SetStatus(absl::StrCat("calibration failed: ", result.status().message()));
-    log_->Error("calibration_failed", {{"code", absl::StatusCodeToString(result.status().code())},
-                                       {"error", result.status().message()}});
   }
 
  private:
   PlanKeeper* const plans_;
   Log* const log_;
-  Metrics* const metrics_;
   double next_line_ = 0.25;
 };
+
+// `job_id` is empty where none was started.
+void LogFailure(const std::string& job_id, const absl::Status& status, Log* log, Metrics* metrics) {
+  if (absl::IsCancelled(status)) {
+    metrics->OnCalibration("cancelled", 0);
+    log->Info("calibration_cancelled", {{"job_id", job_id}, {"reason", status.message()}});
+    return;
+  }
+  metrics->OnCalibration("failed", 0);
+  log->Error("calibration_failed", {{"job_id", job_id},
+                                    {"code", absl::StatusCodeToString(status.code())},
+                                    {"error", status.message()}});
+}
 
 }  // namespace
 
@@ -153,6 +161,9 @@ std::unique_ptr<Calibrator> MakeCalibrator(
     log->Info("calibration_done", std::move(fields));
     plans->Adopt(result.profile);
   };
+  parts.on_failure = [log, metrics](const std::string& job_id, const absl::Status& status) {
+    LogFailure(job_id, status, log, metrics);
+  };
   return std::make_unique<Calibrator>(std::move(what), std::move(parts));
 }
 
@@ -163,9 +174,11 @@ void StartOwnCalibration(const ServerOptions& options, Calibrator& calibrator, P
   request.settings = options.calibration_settings();
   request.corpus = options.corpus;
   request.detach = true;
-  auto listener = std::make_shared<OwnCalibration>(plans, log, metrics);
+  auto listener = std::make_shared<OwnCalibration>(plans, log);
   const absl::StatusOr<std::string> job = calibrator.Start(request, listener);
-  if (!job.ok()) listener->OnDone(job.status());
+  if (job.ok()) return;
+  listener->OnDone(job.status());
+  LogFailure("", job.status(), log, metrics);
 }
 
 }  // namespace ripplekv

@@ -3,12 +3,24 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/profile_convert.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
+namespace {
+
+// Where the request holds what the calibrator's error starts with: a text, the corpus's name or a
+// setting.
+absl::string_view PrefixOf(absl::string_view message) {
+  if (absl::StartsWith(message, "texts")) return "corpus.texts.";
+  if (absl::StartsWith(message, "name ")) return "corpus.";
+  return "settings.";
+}
+
+}  // namespace
 
 CalibrateStream::CalibrateStream(grpc::CallbackServerContext* context, const Observers& observers)
     : record_(context, observers, "CalibrateModel"), observers_(observers) {}
@@ -58,7 +70,7 @@ absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self
   if (!job_id.ok()) {
     if (absl::IsResourceExhausted(job_id.status()))
       return WithRetryDelay(job_id.status(), kRetryDelay);
-    return job_id.status();
+    return WithFieldPrefix(PrefixOf(job_id.status().message()), job_id.status());
   }
   bool cancelled = false;
   {
@@ -76,7 +88,6 @@ void CalibrateStream::OnStarted(const CalibrationStarted& started) {
                                                {"examples", started.settings.examples},
                                                {"joined", started.joined}});
   const std::lock_guard lock(mutex_);
-  joined_ = started.joined;
   started_ = StartedToProto(started);
   Advance();
 }
@@ -90,10 +101,6 @@ void CalibrateStream::OnProgress(const CalibrationProgress& progress) {
 void CalibrateStream::OnDone(const absl::StatusOr<CalibrationResult>& result) {
   if (!result.ok()) {
     const std::lock_guard lock(mutex_);
-    if (!joined_) {
-      observers_.metrics->OnCalibration(absl::IsCancelled(result.status()) ? "cancelled" : "failed",
-                                        0);
-    }
     End(ToGrpcStatus(result.status()));
     return;
   }

@@ -44,7 +44,6 @@ class CalibrateStream final : public StreamReactor<v1::CalibrateModelResponse>,
   std::shared_ptr<const CalibrationBackend> backend_;
   // Guarded by mutex_.
   std::string job_id_;
-  bool joined_ = false;
   bool cancelled_ = false;
   // What waits to be sent, in this order.
   std::optional<v1::CalibrationStarted> started_;
