@@ -45,12 +45,11 @@ def reference_model(model_path):
     return model.eval()
 
 
-@pytest.fixture(scope="session")
-def tokenize(model_path):
-    """text -> ids, from the `tokenizers` library and the file's own fields."""
+def byte_level_tokenizer(model_path, special_tokens):
+    """The `tokenizers` library with the file's own fields."""
     import gguf
     import tokenizers
-    from tokenizers import models, pre_tokenizers
+    from tokenizers import decoders, models, pre_tokenizers
 
     reader = gguf.GGUFReader(str(model_path))
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
@@ -64,7 +63,36 @@ def tokenize(model_path):
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
+    tokenizer.decoder = decoders.ByteLevel()
+    if special_tokens:
+        types = reader.fields["tokenizer.ggml.token_type"].contents()
+        control = [t for t, kind in zip(tokens, types) if kind == gguf.TokenType.CONTROL]
+        tokenizer.add_special_tokens(control)
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenize(model_path):
+    """text -> ids, from the `tokenizers` library and the file's own fields."""
+    tokenizer = byte_level_tokenizer(model_path, special_tokens=False)
     return lambda text: tokenizer.encode(text).ids
+
+
+@pytest.fixture(scope="session")
+def reference_tokenizer(model_path):
+    """The same with the file's control tokens parsed."""
+    return byte_level_tokenizer(model_path, special_tokens=True)
+
+
+@pytest.fixture(scope="session")
+def chat_template(model_path):
+    """[{"role": ..., "content": ...}] -> text, by the file's template and jinja2."""
+    import gguf
+    import jinja2
+
+    source = gguf.GGUFReader(str(model_path)).fields["tokenizer.chat_template"].contents()
+    template = jinja2.Environment().from_string(source)
+    return lambda messages: template.render(messages=messages, add_generation_prompt=True)
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +101,32 @@ def corpus_texts():
     files = sorted((SOURCE / "calibration" / "corpus").glob("*.txt"))
     assert len(files) >= 24
     return [f.read_text(encoding="utf-8") for f in files]
+
+
+@pytest.fixture(scope="session")
+def tiny_model_path(tmp_path_factory):
+    """A model that starts and answers at once, for what does not depend on the model."""
+    from tiny_model import write_tiny_llama
+
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def start_server(tmp_path_factory):
+    """start_server(model=..., ...) is a running Server; all stop when the module's tests are over."""
+    from service import Server
+
+    servers = []
+
+    def start(program="ripplekv-server", **options):
+        folder = tmp_path_factory.mktemp("server")
+        options.setdefault("profile_dir", folder / "profiles")
+        servers.append(Server(binary(program), folder / "log", **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
 
 
 def run_dump(program, *arguments):

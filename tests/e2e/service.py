@@ -1,6 +1,8 @@
 """Real servers as processes, called over real sockets through stubs made from proto/."""
 
 import importlib
+import json
+import os
 import pathlib
 import re
 import signal
@@ -50,26 +52,67 @@ def free_port():
         return s.getsockname()[1]
 
 
-class Server:
-    """A server process; stops at the end of a `with` block. `options` are flags without the leading dashes."""
+def flags(options):
+    """{"kv_memory": "1MiB", "reflection": True} as a command line's words."""
+    words = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        words += [flag] if value is True else [flag, str(value)]
+    return words
 
-    def __init__(self, program, log, *, wait=True, **options):
+
+def wait_until(condition, seconds=30, what="the condition"):
+    """What `condition` returns once it is true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+
+
+def error_details(error):
+    """google.rpc details of a failed call, by the name of their message: {"BadRequest": ...}."""
+    from google.rpc import error_details_pb2, status_pb2
+
+    found = {}
+    for key, value in error.trailing_metadata() or ():
+        if key != "grpc-status-details-bin":
+            continue
+        status = status_pb2.Status.FromString(value)
+        assert status.code == error.code().value[0] and status.message == error.details()
+        for detail in status.details:
+            name = detail.type_url.rpartition(".")[2]
+            found[name] = getattr(error_details_pb2, name).FromString(detail.value)
+    return found
+
+
+class Server:
+    """A server process; stops at the end of a `with` block. `options` are flags without the leading dashes, `environment`
+    is added to this process's."""
+
+    def __init__(self, program, log, *, wait=True, environment=None, **options):
         self.address = f"127.0.0.1:{free_port()}"
         self.metrics_address = f"127.0.0.1:{free_port()}"
         options = {"listen": self.address, "metrics_listen": self.metrics_address, **options}
         self.address = options["listen"]
         self.log = pathlib.Path(log)
-        command = [str(program)]
-        for name, value in options.items():
-            flag = "--" + name.replace("_", "-")
-            command += [flag] if value is True else [flag, str(value)]
         self._out = open(self.log, "ab")
         self.process = subprocess.Popen(
-            command, stdout=self._out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            [str(program), *flags(options)],
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **(environment or {})},
         )
         self.channel = grpc.insecure_channel(self.address)
         if wait:
-            self.wait_until_serving()
+            try:
+                self.wait_until_serving()
+            except BaseException:
+                self.kill()
+                raise
 
     def __enter__(self):
         return self
@@ -103,6 +146,25 @@ class Server:
 
     def log_text(self):
         return self.log.read_text(errors="replace")
+
+    def events(self, name):
+        """Fields of the log's lines of one event; --log-format json."""
+        lines = [json.loads(line) for line in self.log_text().splitlines()]
+        return [line for line in lines if line["event"] == name]
+
+    def wait_for_log(self, text, seconds=60):
+        wait_until(lambda: text in self.log_text(), seconds, f"{text!r} in the log")
+
+    def model(self):
+        return self.decode.GetModel(stubs().decode.GetModelRequest(), timeout=10)
+
+    def reset_peak_memory(self):
+        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def memory_bytes(self, field):
+        """A line of /proc/PID/status such as VmRSS (resident now) or VmHWM (its highest)."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"^{field}:\s+(\d+) kB", status, flags=re.M).group(1)) * 1024
 
     def metrics(self):
         """Samples by 'name{labels}'."""
