@@ -53,8 +53,8 @@ absl::Status PrefixPass(Decoder& decoder, absl::Span<const int32_t> tokens) {
           decoder.ProjectQkv(l, h, n, t, q.data(), k.data() + at, v.data() + at, stride);
       if (!s.ok()) return s;
       ChunkAttentionArgs args{
-          decoder.kv_type(), c.heads,  c.kv_heads, c.head_dim,      n, t, q.data(),
-          k.data(),          v.data(), stride,     attention.data()};
+          decoder.kv_type(), c.heads, c.kv_heads,       c.head_dim,    n, t, q.data(), k.data(),
+          v.data(),          stride,  attention.data(), decoder.pool()};
       if (s = ChunkAttention(args); !s.ok()) return s;
       if (s = decoder.Finish(l, attention.data(), n, h); !s.ok()) return s;
     }

@@ -214,6 +214,7 @@ absl::Status Probe::RunTokens(int first, int count, std::byte* v, float* hidden)
     args.v = v;
     args.kv_head_stride = stride;
     args.out = scratch_->attention.data();
+    args.pool = decoder_->pool();
     if (status = ChunkAttention(args); !status.ok()) return status;
     if (status = decoder_->Finish(layer_, scratch_->attention.data(), tokens, chunk); !status.ok())
       return status;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/prefill_attention.h"
 
 namespace ripplekv {
 namespace {
@@ -18,9 +19,7 @@ at::ScalarType ScalarTypeOf(KvType type) {
   return type == KvType::kF32 ? at::kFloat : at::kBFloat16;
 }
 
-}  // namespace
-
-absl::Status ChunkAttention(const ChunkAttentionArgs& args) {
+absl::Status ScaledDotProductAttention(const ChunkAttentionArgs& args) {
   try {
     c10::InferenceMode inference;
     const int64_t d = args.head_dim;
@@ -53,6 +52,27 @@ absl::Status ChunkAttention(const ChunkAttentionArgs& args) {
     return absl::InternalError(absl::StrCat("LibTorch failed in attention over ",
                                             args.cached + args.queries, " rows: ", e.what()));
   }
+}
+
+}  // namespace
+
+absl::Status ChunkAttention(const ChunkAttentionArgs& args) {
+  // LibTorch multiplies bf16 matrices through fp32 on many processors that have the instructions.
+  if (args.type != KvType::kBf16 || !PrefillAttentionSupported(args.head_dim)) {
+    return ScaledDotProductAttention(args);
+  }
+  PrefillAttention({.heads = args.heads,
+                    .kv_heads = args.kv_heads,
+                    .head_dim = args.head_dim,
+                    .queries = args.queries,
+                    .cached = args.cached,
+                    .q = static_cast<const uint16_t*>(args.q),
+                    .k = static_cast<const uint16_t*>(args.k),
+                    .v = static_cast<const uint16_t*>(args.v),
+                    .kv_head_stride = args.kv_head_stride,
+                    .out = static_cast<uint16_t*>(args.out)},
+                   args.pool);
+  return absl::OkStatus();
 }
 
 }  // namespace ripplekv

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/kv_type.h"
+#include "kernels/thread_pool.h"
 
 namespace ripplekv {
 
@@ -18,12 +19,13 @@ struct ChunkAttentionArgs {
   const void* q;   // [queries, heads, d], rotated, not scaled
   const void* k;   // row r of KV head h at (h * kv_head_stride + r * d) elements
   const void* v;
-  int64_t kv_head_stride;  // elements; at least (cached + queries) * d
-  void* out;               // [queries, heads, d]
+  int64_t kv_head_stride;      // elements; at least (cached + queries) * d
+  void* out;                   // [queries, heads, d]
+  ThreadPool* pool = nullptr;  // splits the kernel's work; null: on the calling thread
 };
 
-/// out = softmax(q k^T / sqrt(d)) v with fp32 accumulation, by LibTorch. The bits do not depend on
-/// the thread count.
+/// out = softmax(q k^T / sqrt(d)) v with fp32 accumulation: in bf16 by kernels/prefill_attention.h
+/// where that is supported, else by LibTorch. The bits do not depend on the thread count.
 absl::Status ChunkAttention(const ChunkAttentionArgs& args);
 
 }  // namespace ripplekv

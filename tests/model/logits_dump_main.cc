@@ -69,8 +69,9 @@ absl::Status Chunked(Decoder& decoder, const std::vector<int32_t>& tokens,
       absl::Status s =
           decoder.ProjectQkv(l, h, n, t, q.data(), k.data() + at, v.data() + at, stride);
       if (!s.ok()) return s;
-      ChunkAttentionArgs args{decoder.kv_type(), c.heads,  c.kv_heads, c.head_dim, n,       t,
-                              q.data(),          k.data(), v.data(),   stride,     a.data()};
+      ChunkAttentionArgs args{
+          decoder.kv_type(), c.heads,  c.kv_heads, c.head_dim, n,        t,
+          q.data(),          k.data(), v.data(),   stride,     a.data(), decoder.pool()};
       if (s = ChunkAttention(args); !s.ok()) return s;
       if (s = decoder.Finish(l, a.data(), n, h); !s.ok()) return s;
     }

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/thread_pool.h"
+
+namespace ripplekv {
+
+inline constexpr int kPrefillAttentionMaxHeadDim = 256;
+
+/// A chunk of consecutive new tokens attends to the rows before it (all visible) and to its own
+/// (causal). All numbers are bf16.
+struct PrefillAttentionArgs {
+  int heads = 0;  // query heads, a multiple of kv_heads
+  int kv_heads = 0;
+  int head_dim = 0;
+  int queries = 0;
+  int64_t cached = 0;           // query i sees rows [0, cached + i]; cached + queries < 2^31
+  const uint16_t* q = nullptr;  // [queries, heads, d], rotated, not scaled
+  const uint16_t* k = nullptr;  // row r of KV head h at h * kv_head_stride + r * d
+  const uint16_t* v = nullptr;
+  int64_t kv_head_stride = 0;  // elements
+  uint16_t* out = nullptr;     // [queries, heads, d]
+};
+
+/// Whether this processor has AVX512-BF16 and the kernel a build for the width: a multiple of 32,
+/// at most kPrefillAttentionMaxHeadDim. The functions below may be called only then.
+bool PrefillAttentionSupported(int head_dim);
+
+/// out = softmax(q k^T / sqrt(d)) v by an online softmax over blocks of 128 rows (Milakov and
+/// Gimelshein, 2018). Scores, sums and outputs are accumulated in fp32; probabilities are rounded
+/// to bf16 before they weigh the values, and the sum they are divided by is that of the rounded
+/// ones. Keys and values must be finite.
+///
+/// A query's bits depend on its own numbers and on the rows it sees, and on nothing else: not on
+/// where the chunk begins, the other queries, the ranges, the threads or where the arrays lie.
+///
+/// Items are all (KV head, 96 consecutive (query, head of the group)).
+int64_t PrefillAttentionItems(const PrefillAttentionArgs& args);
+void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end);
+/// All items, split over the pool (null: on the calling thread).
+void PrefillAttention(const PrefillAttentionArgs& args, ThreadPool* pool);
+
+}  // namespace ripplekv
