@@ -17,9 +17,9 @@ namespace ripplekv {
 
 // What holds for one call.
 struct CallOptions {
-  std::optional<double> timeout_seconds;  // above 0; unset: as long as it takes
-  std::string request_id;                 // sent as metadata x-request-id; empty: the server makes one
-  Canceller* canceller = nullptr;         // may cancel the call from another thread
+  std::optional<double> timeout_seconds = std::nullopt;  // above 0; unset: as long as it takes
+  std::string request_id = {};  // sent as metadata x-request-id; empty: the server makes one
+  Canceller* canceller = nullptr;  // may cancel the call from another thread
 };
 
 // INVALID_ARGUMENT unless `address` is HOST:PORT (an IPv6 host in brackets), unix:PATH or a gRPC target with a scheme

@@ -1,6 +1,7 @@
 #include "client/generation_summary.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -43,8 +44,8 @@ std::string DecodeRate(const v1::GenerateComplete& complete) {
   return FormatRate(complete.usage().output_tokens() - 1, complete.timings().decode_seconds());
 }
 
-std::string Positions(const v1::CacheUsage& cache, int64_t prompt_tokens) {
-  if (cache.layers().empty()) return "";
+std::vector<std::string> Positions(const v1::CacheUsage& cache, int64_t prompt_tokens) {
+  if (cache.layers().empty()) return {};
   int64_t total = 0;
   const v1::LayerUsage* least = &cache.layers(0);
   const v1::LayerUsage* most = least;
@@ -53,13 +54,18 @@ std::string Positions(const v1::CacheUsage& cache, int64_t prompt_tokens) {
     if (layer.positions_kept() < least->positions_kept()) least = &layer;
     if (layer.positions_kept() > most->positions_kept()) most = &layer;
   }
-  std::string text =
-      absl::StrFormat("%s of %s a layer", FormatNumber(static_cast<double>(total) / cache.layers_size(), 6),
-                      FormatCount(prompt_tokens));
-  if (least->positions_kept() == most->positions_kept()) return text;
-  return absl::StrCat("mean ", text, ", from ", FormatCount(least->positions_kept()), " (layer ",
-                      least->layer(), ") to ", FormatCount(most->positions_kept()), " (layer ",
-                      most->layer(), ")");
+  const bool even = least->positions_kept() == most->positions_kept();
+  const std::string mean =
+      even ? FormatCount(least->positions_kept())
+           : absl::StrCat("mean ", FormatNumber(static_cast<double>(total) / cache.layers_size(), 6));
+  std::vector<std::string> facts = {
+      absl::StrCat(mean, " of ", FormatCount(prompt_tokens), " a layer")};
+  if (even) return facts;
+  facts.push_back(
+      absl::StrCat("least ", FormatCount(least->positions_kept()), " (layer ", least->layer(), ")"));
+  facts.push_back(
+      absl::StrCat("most ", FormatCount(most->positions_kept()), " (layer ", most->layer(), ")"));
+  return facts;
 }
 
 }  // namespace
@@ -82,14 +88,14 @@ std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& 
                  ? absl::StrCat("queued ", FormatSeconds(timings.queue_seconds()))
                  : ""});
   const std::string share = Share(cache);
-  sheet.Add("kept", {Positions(cache, usage.prompt_tokens())});
-  sheet.Add("peak", {cache.peak_prefill_bytes() > 0
-                         ? absl::StrCat(FormatBytes(cache.peak_prefill_bytes()),
-                                        " of KV memory during the prefill")
-                         : ""});
+  sheet.Add("kept", Positions(cache, usage.prompt_tokens()));
+  sheet.Add("peak KV", {cache.peak_prefill_bytes() > 0
+                            ? absl::StrCat(FormatBytes(cache.peak_prefill_bytes()),
+                                           " during the prefill")
+                            : ""});
   if (complete.has_next_token_kl()) {
     sheet.Add("fidelity", {absl::StrCat("next_token_kl ", FormatNumber(complete.next_token_kl()),
-                                        " nats from the full cache")});
+                                        " nats")});
   }
   sheet.Add("seed", {absl::StrCat(complete.seed())});
   std::string summary = sheet.Render(terminal);

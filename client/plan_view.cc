@@ -47,12 +47,12 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
 
   FactSheet foot;
   foot.Add("sum", {absl::StrCat(FormatCount(response.total_positions()), " of ",
-                                FormatCount(static_cast<int64_t>(full)), " positions (",
-                                FormatPercent(static_cast<double>(response.total_positions()) / full),
-                                ")"),
-                   absl::StrCat(FormatCount(least->positions()), " (layer ", least->layer(),
-                                ") to ", FormatCount(most->positions()), " (layer ",
-                                most->layer(), ")")});
+                                FormatCount(static_cast<int64_t>(full)), " positions"),
+                   FormatPercent(static_cast<double>(response.total_positions()) / full)});
+  foot.Add("layers", {absl::StrCat("least ", FormatCount(least->positions()), " (layer ",
+                                   least->layer(), ")"),
+                      absl::StrCat("most ", FormatCount(most->positions()), " (layer ",
+                                   most->layer(), ")")});
   if (response.full_kv_bytes() > 0) {
     foot.Add("KV bytes",
              {absl::StrCat(FormatBytes(response.kv_bytes()), " planned"),
@@ -72,14 +72,11 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
     foot.Add("note", {absl::StrCat("clamped from ", asked,
                                    " positions to what the floors and the prompt permit")});
   }
+  head.Add("bars", {"b_l: positions kept per KV head", absl::StrCat(terminal.times(), "w_l"),
+                    absl::StrCat(terminal.utf8 ? "│" : "|", " uniform: ",
+                                 FormatNumber(uniform, 6))});
   return absl::StrCat(
       head.Render(terminal), "\n",
-      terminal.Bold(absl::StrCat("b_l, layer by layer: positions kept per KV head, ",
-                                 terminal.times(), " w_l")),
-      "\n",
-      terminal.Dim(absl::StrCat(terminal.utf8 ? "│" : "|", " uniform's level: ",
-                                FormatNumber(uniform, 6), " positions")),
-      "\n",
       RenderBarChart(rows, LinearScale(values),
                      {.width = std::min(terminal.width, kMaxChartColumns),
                       .utf8 = terminal.utf8,

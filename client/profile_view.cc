@@ -114,12 +114,11 @@ std::string RenderProfile(const v1::GetProfileResponse& response, ChartScale sca
                 ? absl::StrCat(FormatNumber(most->mean_kl() / least->mean_kl()), " (layer ",
                                most->layer(), " / layer ", least->layer(), ")")
                 : absl::StrCat("not defined: the least is 0 (layer ", least->layer(), ")")});
-  foot.Add("split-half Spearman", {SplitHalf(profile)});
+  foot.Add("agreement", {absl::StrCat("split-half Spearman ", SplitHalf(profile))});
+  head.Add("bars", {"s_l: mean KL in nats", absl::StrCat(terminal.plus_minus(), " standard error"),
+                    bars.ToString()});
   return absl::StrCat(
       head.Render(terminal), "\n",
-      terminal.Bold(absl::StrCat("s_l, layer by layer: mean KL in nats ", terminal.plus_minus(),
-                                 " standard error")),
-      "\n", terminal.Dim(bars.ToString()), "\n",
       RenderBarChart(rows, bars,
                      {.width = std::min(terminal.width, kMaxChartColumns),
                       .utf8 = terminal.utf8,
@@ -131,7 +130,7 @@ std::string RenderProfileEntry(const v1::Profile& profile, const Terminal& termi
   FactSheet sheet;
   AddOrigin(profile, sheet);
   AddRun(profile, sheet);
-  sheet.Add("split-half Spearman", {SplitHalf(profile)});
+  sheet.Add("agreement", {absl::StrCat("split-half Spearman ", SplitHalf(profile))});
   return absl::StrCat(terminal.Bold(profile.profile_id()), "\n", sheet.Render(terminal));
 }
 

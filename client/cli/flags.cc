@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/help.h"
 #include "client/input_file.h"
 #include "client/number_list.h"
 #include "client/utf8.h"
@@ -195,7 +196,7 @@ absl::Status StoppingFlags::Fill(v1::StoppingParams& params) const {
   if (min_tokens) params.set_min_tokens(*min_tokens);
   for (const std::string& text : stop) {
     if (absl::Status invalid = CheckUtf8("--stop", text); !invalid.ok()) return invalid;
-    params.add_stop(text);
+    params.add_stop_strings(text);
   }
   for (const std::string& text : stop_token_ids) {
     int32_t id = 0;
@@ -222,7 +223,7 @@ void BudgetFlags::Add(CLI::App& app) {
   app.add_flag("--full", full, "Keep every position")->group(group)->excludes(size)->excludes(total);
   app.add_option("--allocator", allocator,
                  "How the total is divided over layers: by measured sensitivity, or evenly")
-      ->check(CLI::IsMember({"ripple", "uniform"}))
+      ->check(OneOf({"ripple", "uniform"}))
       ->type_name("ripple|uniform")
       ->group(group);
   app.add_option("--ripple-r", ripple_r, "Strength of the ripple allocator, from 1 (uniform)")
@@ -275,7 +276,7 @@ void KvFlags::Add(CLI::App& app) {
   app.add_option("--snapkv-kernel", snapkv_kernel, "Positions pooled around each, odd, 1 to 63")
       ->group(group);
   app.add_option("--snapkv-pooling", snapkv_pooling, "How they are pooled")
-      ->check(CLI::IsMember({"max", "mean", "none"}))
+      ->check(OneOf({"max", "mean", "none"}))
       ->type_name("max|mean|none")
       ->group(group);
 }

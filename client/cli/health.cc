@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
+#include "client/cli/help.h"
 #include "client/format.h"
 
 namespace ripplekv {
@@ -24,7 +25,7 @@ struct HealthFlags {
 void AddFlags(CLI::App& app, HealthFlags& flags) {
   app.add_option("--wait", flags.wait_seconds,
                  "Try until the server serves, this long at most; it need not listen yet")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Quiet(CLI::NonNegativeNumber))
       ->type_name("SECONDS");
   app.add_option("--service", flags.service,
                  "Full name of one service, e.g. ripplekv.v1.DecodeService; without it the server as a "

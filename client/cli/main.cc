@@ -3,18 +3,21 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 
 #include "client/cli/commands.h"
+#include "client/cli/help.h"
 #include "client/cli/interrupt.h"
 
 namespace ripplekv {
 namespace {
 
-constexpr int kDescriptionColumn = 34;
+constexpr int kMaxHelpColumns = 100;
 
 int Main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
@@ -25,10 +28,10 @@ int Main(int argc, char** argv) {
   cli.err = DetectTerminal(STDERR_FILENO);
   WatchInterrupts(cli.canceller);
 
-  CLI::App app("ripplekv: the client of RippleKV, an inference server that measures how much each layer's\n"
-               "KV cache matters and sizes compressed per-layer caches by it.",
+  CLI::App app("The client of RippleKV, an inference server that measures how much each layer's KV cache\n"
+               "matters and sizes compressed per-layer caches by it.\n",
                "ripplekv");
-  app.get_formatter()->column_width(kDescriptionColumn);
+  app.formatter(std::make_shared<HelpFormatter>(std::min(cli.out.width, kMaxHelpColumns)));
   app.require_subcommand(1);
   app.set_version_flag("--version", "ripplekv " RIPPLEKV_VERSION);
   app.footer(
@@ -47,7 +50,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str()
       ->group("Options of every command");
   app.add_option("--timeout", cli.timeout_seconds, "Give up after this long")
-      ->check(CLI::PositiveNumber)
+      ->check(Quiet(CLI::PositiveNumber))
       ->type_name("SECONDS")
       ->group("Options of every command");
   app.add_option("--request-id", cli.request_id,
@@ -75,7 +78,10 @@ int Main(int argc, char** argv) {
       app.exit(error, std::cout, std::cerr);  // --help, --version
       return kExitOk;
     }
-    std::cerr << "ripplekv: " << error.what() << "\n  See ripplekv --help, or ripplekv COMMAND --help.\n";
+    const bool named = !app.get_subcommands().empty() || app.remaining().empty();
+    std::cerr << "ripplekv: "
+              << (named ? error.what() : "there is no command '" + app.remaining().front() + "'")
+              << "\n  See ripplekv --help, or ripplekv COMMAND --help.\n";
     return kExitUsage;
   }
   if (absl::Status wrong = CheckServerAddress(cli.server); !wrong.ok()) return cli.UsageError(wrong);

@@ -1,10 +1,10 @@
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
+#include "client/cli/help.h"
 #include "client/cli/profile_id.h"
 #include "client/profile_view.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 struct ProfileFlags {
   std::string id;
-  ChartScale scale = ChartScale::kAuto;
+  std::string scale = "auto";
 };
 
 void AddFlags(CLI::App& app, ProfileFlags& flags) {
@@ -22,11 +22,10 @@ void AddFlags(CLI::App& app, ProfileFlags& flags) {
                  "settings")
       ->type_name("ID");
   app.add_option("--scale", flags.scale,
-                 "auto, linear or log: auto takes the logarithmic scale where some layer outweighs "
-                 "the others by far")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, ChartScale>{
-          {"auto", ChartScale::kAuto}, {"linear", ChartScale::kLinear}, {"log", ChartScale::kLog}}))
-      ->type_name("SCALE");
+                 "Of the bars; auto (the default) takes the logarithmic one where a layer outweighs the "
+                 "others by far")
+      ->check(OneOf({"auto", "linear", "log"}))
+      ->type_name("auto|linear|log");
 }
 
 int Run(const ProfileFlags& flags, Cli& cli) {
@@ -49,7 +48,10 @@ int Run(const ProfileFlags& flags, Cli& cli) {
   if (cli.json) {
     cli.WriteJson(*response);
   } else {
-    cli.Write(RenderProfile(*response, flags.scale, cli.out));
+    const ChartScale scale = flags.scale == "log"      ? ChartScale::kLog
+                             : flags.scale == "linear" ? ChartScale::kLinear
+                                                       : ChartScale::kAuto;
+    cli.Write(RenderProfile(*response, scale, cli.out));
   }
   return kExitOk;
 }

@@ -1,0 +1,95 @@
+#include "client/cli/help.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/utf8.h"
+
+namespace ripplekv {
+namespace {
+
+constexpr int kIndent = 2;
+constexpr int kDescriptionColumn = 30;
+constexpr int kMinDescriptionColumns = 30;
+
+}  // namespace
+
+std::string HelpFormatter::Entry(const std::string& name, const std::string& description) const {
+  const std::string margin(kDescriptionColumn, ' ');
+  const int room = std::max(width_ - kDescriptionColumn, kMinDescriptionColumns);
+  std::string text = std::string(kIndent, ' ') + name;
+  // A long name has a line of its own.
+  if (Columns(text) > kDescriptionColumn - 2) {
+    text += "\n" + margin;
+  } else {
+    text += std::string(kDescriptionColumn - Columns(text), ' ');
+  }
+  int column = 0;
+  for (const std::string& word :
+       std::vector<std::string>(absl::StrSplit(description, ' ', absl::SkipEmpty()))) {
+    if (column > 0 && column + 1 + Columns(word) > room) {
+      text += "\n" + margin;
+      column = 0;
+    }
+    absl::StrAppend(&text, column > 0 ? " " : "", word);
+    column += (column > 0) + Columns(word);
+  }
+  return text + "\n";
+}
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  std::string help = CLI::Formatter::make_help(app, name, mode);
+  // One empty line between parts is enough.
+  for (size_t at = 0; (at = help.find("\n\n\n", at)) != std::string::npos;) help.erase(at, 1);
+  return help;
+}
+
+std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
+  std::string name = is_positional ? option->get_name(true) : option->get_name(false, true);
+  for (size_t at = 0; (at = name.find(",--", at)) != std::string::npos; at += 2) {
+    name.insert(at + 1, " ");
+  }
+  const bool takes_value = option->get_type_size() != 0;
+  if (takes_value && !is_positional) absl::StrAppend(&name, " ", option->get_type_name());
+  std::string description = option->get_description();
+  if (option->get_required()) description += " (required)";
+  if (!option->get_default_str().empty()) {
+    absl::StrAppend(&description, " (default ", option->get_default_str());
+    if (!option->get_envname().empty()) {
+      absl::StrAppend(&description, ", or the environment's ", option->get_envname());
+    }
+    description += ")";
+  }
+  return Entry(name, description);
+}
+
+std::string HelpFormatter::make_group(std::string group, bool is_positional,
+                                      std::vector<const CLI::Option*> options) const {
+  std::string text = absl::StrCat("\n", group, ":\n");
+  for (const CLI::Option* option : options) text += make_option(option, is_positional);
+  return text;
+}
+
+std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
+  return Entry(command->get_name(), command->get_description());
+}
+
+CLI::Validator Quiet(CLI::Validator validator) {
+  validator.description("");
+  return validator;
+}
+
+CLI::Validator OneOf(std::vector<std::string> names) {
+  return Quiet(CLI::Validator(
+      [names = std::move(names)](std::string& text) -> std::string {
+        if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+        return absl::StrCat("'", text, "' is not one of ", absl::StrJoin(names, ", "));
+      },
+      "names"));
+}
+
+}  // namespace ripplekv

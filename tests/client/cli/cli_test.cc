@@ -1,0 +1,364 @@
+// The command `ripplekv` as a process against a scripted service: exit codes, what goes where, and signals.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/client/scripted_service.h"
+
+namespace ripplekv {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+struct Outcome {
+  int exit_code = -1;  // -1: ended by `signal`
+  int signal = 0;
+  std::string out, err;
+};
+
+std::string Slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    out_ = testing::TempDir() + "/cli_test.out." + std::to_string(getpid());
+    err_ = testing::TempDir() + "/cli_test.err." + std::to_string(getpid());
+    in_ = testing::TempDir() + "/cli_test.in." + std::to_string(getpid());
+    std::ofstream(in_).close();
+    setenv("LC_ALL", "C.UTF-8", 1);
+    setenv("COLUMNS", "100", 1);
+    setenv("RIPPLEKV_SERVER", service_.address().c_str(), 1);
+  }
+
+  std::string InputFile(const std::string& bytes) {
+    std::ofstream(in_, std::ios::binary) << bytes;
+    return in_;
+  }
+
+  pid_t Start(const std::vector<std::string>& arguments, int out_descriptor = -1) {
+    std::vector<std::string> words = {RIPPLEKV_COMMAND};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(open(in_.c_str(), O_RDONLY), 0);
+      dup2(out_descriptor >= 0 ? out_descriptor : open(out_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600), 1);
+      dup2(open(err_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600), 2);
+      for (int descriptor = 3; descriptor < 1024; ++descriptor) close(descriptor);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    return child;
+  }
+
+  Outcome Wait(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    Outcome outcome;
+    if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
+    outcome.out = Slurp(out_);
+    outcome.err = Slurp(err_);
+    return outcome;
+  }
+
+  Outcome Run(const std::vector<std::string>& arguments) { return Wait(Start(arguments)); }
+
+  ScriptedService service_;
+  std::string out_, err_, in_;
+};
+
+TEST_F(CliTest, TextToOutputAndNothingElseWithoutATerminal) {
+  const Outcome outcome = Run({"generate", "--prompt", "hello world"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, "hello world\n");
+  EXPECT_EQ(outcome.err, "");
+  ASSERT_TRUE(service_.last_request.has_chat());
+  EXPECT_EQ(service_.last_request.chat().messages(0).role(), v1::ROLE_USER);
+  EXPECT_FALSE(service_.last_request.has_kv());
+}
+
+TEST_F(CliTest, StatsGoToTheSide) {
+  const Outcome outcome = Run({"generate", "--prompt", "hello", "--stats"});
+  EXPECT_EQ(outcome.out, "hello\n");
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("prompt 4,096"), HasSubstr("20.2 %"), Not(HasSubstr("\033"))));
+}
+
+TEST_F(CliTest, JsonIsOneObjectALineAndNothingElse) {
+  const Outcome outcome = Run({"--json", "generate", "--prompt", "hello", "--stats"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.err, "");
+  std::istringstream lines(outcome.out);
+  std::string line, text;
+  int count = 0;
+  bool complete = false;
+  while (std::getline(lines, line)) {
+    const auto event = nlohmann::json::parse(line);
+    ++count;
+    if (event.contains("chunk")) text += event["chunk"]["text"].get<std::string>();
+    complete = event.contains("complete");
+  }
+  EXPECT_EQ(count, 3);
+  EXPECT_EQ(text, "hello");
+  EXPECT_TRUE(complete);
+}
+
+TEST_F(CliTest, FlagsReachTheirFields) {
+  const Outcome outcome = Run(
+      {"generate", "--raw", "-p", "x", "--temperature", "0.5", "--top-k", "3", "--presence-penalty", "-1.5", "--seed",
+       "18446744073709551615", "--logit-bias", "42:-1.5", "--max-tokens", "9", "--stop", "-a", "--stop", "b b",
+       "--stop-token-id", "5", "--ignore-eos", "--total-positions", "24000", "--ripple-r", "2", "--snapkv-window",
+       "16", "--snapkv-pooling", "mean", "--logprobs", "0", "--next-token-kl", "--request-id", "mine"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const v1::GenerateRequest& request = service_.last_request;
+  EXPECT_EQ(request.text(), "x");
+  EXPECT_EQ(request.sampling().temperature(), 0.5f);
+  EXPECT_EQ(request.sampling().top_k(), 3);
+  EXPECT_FALSE(request.sampling().has_top_p());
+  EXPECT_EQ(request.sampling().presence_penalty(), -1.5f);
+  EXPECT_EQ(request.sampling().seed(), 18446744073709551615u);
+  EXPECT_EQ(request.sampling().logit_bias().at(42), -1.5f);
+  EXPECT_EQ(request.stopping().max_tokens(), 9);
+  EXPECT_THAT(request.stopping().stop_strings(), testing::ElementsAre("-a", "b b"));
+  EXPECT_THAT(request.stopping().stop_token_ids(), testing::ElementsAre(5));
+  EXPECT_TRUE(request.stopping().ignore_eos());
+  EXPECT_EQ(request.kv().size().total_positions(), 24000);
+  EXPECT_EQ(request.kv().allocator().ripple().r(), 2);
+  EXPECT_FALSE(request.kv().allocator().ripple().has_gamma());
+  EXPECT_EQ(request.kv().selector().snapkv().window(), 16);
+  EXPECT_EQ(request.kv().selector().snapkv().pooling(), v1::POOLING_MEAN);
+  EXPECT_TRUE(request.output().has_logprobs());
+  EXPECT_TRUE(request.output().next_token_kl());
+  EXPECT_EQ(service_.last_request_id, "mine");
+}
+
+TEST_F(CliTest, PromptsFromDocumentsMessagesAndIds) {
+  EXPECT_EQ(Run({"generate", "--document", InputFile("A tale.\n"), "--question", "Who?"}).out, "A tale.\n\nWho?\n");
+  InputFile("From input.");
+  EXPECT_EQ(Run({"generate", "-d", "-", "-q", "Who?"}).out, "From input.\n\nWho?\n");
+  EXPECT_EQ(Run({"generate", "-m", "user:a", "-m", "assistant:b", "-m", "user:c: d"}).out, "a|b|c: d\n");
+  EXPECT_EQ(Run({"generate", "--system", "s", "-p", "p"}).out, "s|p\n");
+  EXPECT_EQ(Run({"generate", "--token-ids", InputFile("[7, 8]")}).exit_code, 0);
+  EXPECT_THAT(service_.last_request.token_ids().ids(), testing::ElementsAre(7, 8));
+}
+
+TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "required"},
+      {{"bogus"}, "bogus"},
+      {{"generate"}, "no prompt"},
+      {{"generate", "-p", "a", "-f", "b"}, "several prompts"},
+      {{"generate", "-d", "a"}, "--question"},
+      {{"generate", "-q", "a", "-p", "b"}, "--document"},
+      {{"generate", "-p", "a", "--bogus"}, "--bogus"},
+      {{"generate", "-p", "a", "--temperature", "x"}, "--temperature"},
+      {{"generate", "-p", "a", "--retention", "0.1", "--full"}, "--full"},
+      {{"generate", "-p", "a", "--allocator", "other"}, "other"},
+      {{"generate", "-p", "a", "--allocator", "uniform", "--ripple-r", "2"}, "--ripple-r"},
+      {{"generate", "-p", "a", "--logit-bias", "7"}, "ID:BIAS"},
+      {{"generate", "-p", "a", "--stop-token-id", "z"}, "'z'"},
+      {{"generate", "-p", "caf\xE9"}, "byte 3"},
+      {{"generate", "-m", "tool:x"}, "tool:x"},
+      {{"generate", "-f", "/no/such/file"}, "/no/such/file"},
+      {{"generate", "--token-ids", "/dev/null"}, "token id"},
+      {{"plan"}, "--prompt-tokens"},
+      {{"plan", "-t", "9", "--sensitivities", "/dev/null"}, "/dev/null"},
+      {{"calibrate", "--text-file", "/dev/null"}, "/dev/null"},
+      {{"detokenize"}, "token ids"},
+      {{"detokenize", "1", "x"}, "'x'"},
+      {{"profile", "delete"}, "id"},
+      {{"--timeout", "0", "model"}, "--timeout"},
+      {{"--server", "nowhere", "model"}, "'nowhere'"},
+  };
+  for (const auto& [arguments, reason] : cases) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << reason << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, AllOf(StartsWith("ripplekv: "), HasSubstr(reason)));
+    EXPECT_THAT(outcome.out, IsEmpty());
+  }
+}
+
+TEST_F(CliTest, HelpOfEveryCommandExitsWith0AndFitsTheWidth) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{}, {"generate"}, {"chat"}, {"calibrate"}, {"profile"}, {"profile", "list"},
+                                             {"profile", "delete"}, {"plan"}, {"model"}, {"health"}, {"tokenize"}, {"detokenize"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.push_back("--help");
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.out, AllOf(HasSubstr("Usage:"), HasSubstr("Examples:"), Not(HasSubstr("\n\n\n"))));
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  }
+  EXPECT_THAT(Run({"--version"}).out, StartsWith("ripplekv "));
+}
+
+TEST_F(CliTest, FailedCallsExitWith1AndSayWhy) {
+  const Outcome invalid = Run({"generate", "-p", "invalid"});
+  EXPECT_EQ(invalid.exit_code, 1);
+  EXPECT_EQ(invalid.err,
+            "ripplekv: INVALID_ARGUMENT: the request is not valid\n  sampling.top_p is 7: must be above 0 to 1\n"
+            "  request id: made\n");
+  EXPECT_THAT(Run({"generate", "-p", "full"}).err, HasSubstr("try again in 3 s"));
+  const Outcome json = Run({"--json", "generate", "-p", "full"});
+  EXPECT_EQ(json.exit_code, 1);
+  EXPECT_EQ(json.out, "");
+  EXPECT_EQ(nlohmann::json::parse(json.err)["error"]["retry_delay_seconds"], 3);
+  // What was said before the failure stays, and ends with its line.
+  const Outcome cut = Run({"generate", "-p", "cut"});
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_EQ(cut.out, "cut\n");
+  EXPECT_THAT(Run({"generate", "-p", "slow", "--timeout", "0.2"}).err, HasSubstr("DEADLINE_EXCEEDED"));
+}
+
+TEST_F(CliTest, ANamedAddressWithoutAServerTellsHowToStartOne) {
+  service_.Stop();
+  const Outcome outcome = Run({"model"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("no server can be reached at " + service_.address()));
+  EXPECT_THAT(outcome.err, HasSubstr("ripplekv-server --model FILE --listen " + service_.address()));
+}
+
+TEST_F(CliTest, InterruptCancelsTheCallAndExitsWith130) {
+  const pid_t child = Start({"generate", "-p", "slow"});
+  // The first half of the answer is there once the call runs.
+  for (int i = 0; i < 2000 && Slurp(out_).empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  kill(child, SIGINT);
+  const Outcome outcome = Wait(child);
+  EXPECT_EQ(outcome.exit_code, 130);
+  EXPECT_EQ(outcome.out, "sl\n");
+  EXPECT_THAT(outcome.err, HasSubstr("interrupted"));
+  for (int i = 0; i < 2000 && !service_.cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(service_.cancelled);
+}
+
+TEST_F(CliTest, ABrokenPipeEndsItQuietlyAndFreesTheServer) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = Start({"generate", "-p", "long"}, pipe_ends[1]);
+  close(pipe_ends[1]);
+  char byte = 0;
+  ASSERT_EQ(read(pipe_ends[0], &byte, 1), 1);
+  close(pipe_ends[0]);
+  const Outcome outcome = Wait(child);
+  EXPECT_EQ(outcome.signal, SIGPIPE);
+  EXPECT_EQ(outcome.err, "");
+  for (int i = 0; i < 2000 && !service_.cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(service_.cancelled);
+}
+
+TEST_F(CliTest, OutputThatCannotBeWrittenIsAnError) {
+  const int full = open("/dev/full", O_WRONLY);
+  ASSERT_GE(full, 0);
+  const Outcome outcome = Wait(Start({"generate", "-p", "hello"}, full));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("cannot write to standard output"));
+  close(full);
+}
+
+TEST_F(CliTest, ChatKeepsTheConversationUntilReset) {
+  InputFile("a\n\nb \\\nc\n/help\n/reset\nd\n/bogus\n/quit\nnever\n");
+  const Outcome outcome = Run({"chat", "--system", "s"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, "s|a\ns|a|s|a|b \nc\ns|d\n");
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("/reset"), HasSubstr("There is no /bogus")));
+}
+
+TEST_F(CliTest, AFailedTurnEndsAPipedChat) {
+  InputFile("invalid\nnever\n");
+  const Outcome outcome = Run({"chat"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST_F(CliTest, HealthIs0OnlyWhenServing) {
+  EXPECT_EQ(Run({"health"}).exit_code, 0);
+  EXPECT_EQ(Run({"health"}).out, "SERVING\n");
+  service_.health_checks = 0;
+  service_.serving_after = 3;
+  const Outcome not_yet = Run({"health"});
+  EXPECT_EQ(not_yet.exit_code, 1);
+  EXPECT_EQ(not_yet.out, "NOT_SERVING\n");
+  EXPECT_EQ(Run({"health", "--wait", "30"}).exit_code, 0);
+  EXPECT_EQ(service_.health_checks, 4);
+  const Outcome unknown = Run({"health", "--service", "x"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(CliTest, CalibrationShowsFewLinesWithoutATerminal) {
+  const Outcome outcome = Run({"calibrate", "--examples", "2", "--text-file", InputFile("text"), "--force"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(StartsWith("Profile cccc"), EndsWith(".\n")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("0/24 examples"), HasSubstr("24/24 examples 100 %"), Not(HasSubstr("\r"))));
+  // 101 progress messages arrive within one interval.
+  EXPECT_LE(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 10);
+  EXPECT_EQ(service_.last_calibration.settings().examples(), 2);
+  EXPECT_FALSE(service_.last_calibration.settings().has_eta());
+  EXPECT_EQ(service_.last_calibration.corpus().texts().texts(0), "text");
+  EXPECT_TRUE(service_.last_calibration.force());
+}
+
+TEST_F(CliTest, ProfilesByIdAndByItsStart) {
+  EXPECT_THAT(Run({"profile"}).out, HasSubstr("█"));
+  EXPECT_THAT(Run({"profile", "--id", "ccc"}).out, HasSubstr(std::string(64, 'c')));
+  EXPECT_THAT(Run({"profile", "--id", "c"}).err, HasSubstr("several"));
+  EXPECT_EQ(Run({"profile", "--id", "zz"}).exit_code, 1);
+  const Outcome list = Run({"profile", "list"});
+  EXPECT_THAT(list.out, AllOf(HasSubstr(std::string(64, 'c')), HasSubstr("cd0000")));
+}
+
+TEST_F(CliTest, PlansFromAProfilesJson) {
+  const Outcome profile = Run({"profile", "--json"});
+  ASSERT_EQ(profile.exit_code, 0);
+  InputFile(profile.out);
+  const Outcome plan = Run({"plan", "-t", "1000", "--sensitivities", "-", "--retention", "0.1", "--min-positions", "0"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("┃"));
+  EXPECT_THAT(service_.last_plan_request.inline_().mean_kl(), testing::ElementsAre(0.5, 0.25));
+  EXPECT_EQ(service_.last_plan_request.size().retention(), 0.1);
+  EXPECT_TRUE(service_.last_plan_request.has_min_positions());
+  EXPECT_EQ(service_.last_plan_request.prompt_tokens(), 1000);
+}
+
+TEST_F(CliTest, TokenizeAndDetokenize) {
+  EXPECT_EQ(Run({"tokenize", "--raw", "-p", "a\n"}).out, "97 10\n");
+  EXPECT_EQ(Run({"tokenize", "--raw", "-p", "a\n", "--tokens"}).out, "      97  'a'\n      10  '\\n'\n");
+  EXPECT_EQ(Run({"detokenize", "97", "255"}).out, "a\xFF");
+  EXPECT_EQ(nlohmann::json::parse(Run({"--json", "detokenize", "97"}).out)["raw"], "YQ==");
+}
+
+TEST_F(CliTest, TheFlagNamesTheServerBeforeTheEnvironmentDoes) {
+  setenv("RIPPLEKV_SERVER", "nowhere", 1);
+  EXPECT_EQ(Run({"model"}).exit_code, 2);
+  EXPECT_EQ(Run({"--server", service_.address(), "model"}).exit_code, 0);
+  EXPECT_EQ(Run({"model", "--server", service_.address()}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace ripplekv

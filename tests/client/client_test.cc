@@ -1,0 +1,123 @@
+#include "client/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "client/rpc_error.h"
+#include "tests/client/scripted_service.h"
+
+namespace ripplekv {
+namespace {
+
+using testing::HasSubstr;
+
+v1::GenerateRequest Ask(const std::string& text) {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  return request;
+}
+
+class ClientTest : public testing::Test {
+ protected:
+  absl::StatusOr<v1::GenerateComplete> Generate(const std::string& text, CallOptions options = {}) {
+    return client_.Generate(Ask(text), options, [this](const v1::GenerateResponse& response) {
+      text_ += response.chunk().text();
+      ++events_;
+    });
+  }
+
+  ScriptedService service_;
+  Client client_{service_.address()};
+  std::string text_;
+  int events_ = 0;
+};
+
+TEST_F(ClientTest, EveryMessageIsSeenInOrder) {
+  const auto complete = Generate("hello world", {.request_id = "id-1"});
+  ASSERT_TRUE(complete.ok()) << complete.status();
+  EXPECT_EQ(text_, "hello world");
+  EXPECT_EQ(events_, 3);
+  EXPECT_EQ(complete->usage().output_tokens(), 57);
+  EXPECT_EQ(service_.last_request_id, "id-1");
+}
+
+TEST_F(ClientTest, ErrorsCarryDetailsAndTheRequestId) {
+  const auto invalid = Generate("invalid");
+  EXPECT_EQ(invalid.status().code(), absl::StatusCode::kInvalidArgument);
+  const RpcErrorDetails details = DetailsOf(invalid.status());
+  ASSERT_EQ(details.field_violations.size(), 1u);
+  EXPECT_EQ(details.field_violations[0].field, "sampling.top_p");
+  EXPECT_EQ(details.request_id, "made");
+  const auto full = Generate("full", {.request_id = "mine"});
+  EXPECT_EQ(full.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailsOf(full.status()).retry_delay_seconds, 3.0);
+  EXPECT_EQ(DetailsOf(full.status()).request_id, "mine");
+}
+
+TEST_F(ClientTest, AStreamThatEndsEarlyIsAnError) {
+  const auto cut = Generate("cut");
+  EXPECT_EQ(cut.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(cut.status().message(), HasSubstr(service_.address()));
+}
+
+TEST_F(ClientTest, ACancellerStopsARunningCallAndLaterOnes) {
+  Canceller canceller;
+  EXPECT_FALSE(canceller.Cancel());
+  canceller.Reset();
+  std::thread other([&] {
+    while (!canceller.Cancel()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  const auto slow = Generate("slow", {.canceller = &canceller});
+  other.join();
+  EXPECT_EQ(slow.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Generate("hello", {.canceller = &canceller}).status().code(), absl::StatusCode::kCancelled);
+  canceller.Reset();
+  EXPECT_TRUE(Generate("hello", {.canceller = &canceller}).ok());
+}
+
+TEST_F(ClientTest, ATimeoutEndsTheCallAtBothEnds) {
+  const auto slow = Generate("slow", {.timeout_seconds = 0.2});
+  EXPECT_EQ(slow.status().code(), absl::StatusCode::kDeadlineExceeded);
+  for (int i = 0; i < 1000 && !service_.cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(service_.cancelled);
+  EXPECT_TRUE(Generate("hello", {.timeout_seconds = 1e300}).ok());
+}
+
+TEST_F(ClientTest, AnUnreachableServerIsNamed) {
+  const std::string address = service_.address();
+  service_.Stop();
+  const auto model = Client(address).GetModel({});
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(model.status().message(), HasSubstr("no server can be reached at " + address));
+}
+
+TEST_F(ClientTest, CallsOfTheOtherService) {
+  v1::GetProfileRequest unknown;
+  unknown.set_profile_id("x");
+  EXPECT_EQ(client_.GetProfile(unknown, {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(client_.GetProfile({}, {})->in_force());
+  int events = 0;
+  const auto complete = client_.CalibrateModel({}, {}, [&](const v1::CalibrateModelResponse&) { ++events; });
+  ASSERT_TRUE(complete.ok()) << complete.status();
+  EXPECT_EQ(events, 103);
+  // The scripted service does not have it.
+  EXPECT_EQ(client_.DeleteProfile({}, {}).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(client_.CheckHealth("", {})->status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  EXPECT_EQ(client_.CheckHealth("x", {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ServerAddressTest, WhatIsAccepted) {
+  for (const char* address : {"127.0.0.1:50051", "localhost:1", "[::1]:65535", "unix:/run/r.sock", "dns:///host:50051"}) {
+    EXPECT_TRUE(CheckServerAddress(address).ok()) << address;
+  }
+  for (const char* address : {"", "localhost", ":50051", "host:", "host:0", "host:65536", "host:x", "::1:50051", "[]:1"}) {
+    EXPECT_THAT(CheckServerAddress(address).message(), HasSubstr(std::string("'") + address + "'"));
+  }
+}
+
+}  // namespace
+}  // namespace ripplekv

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ripplekv/v1/calibration.pb.h"
+#include "ripplekv/v1/decode.pb.h"
+
+namespace ripplekv {
+
+// A generation over 30 layers: 4,096 prompt tokens, 800 + 2 l positions kept, 57 tokens out.
+inline v1::GenerateComplete TestComplete() {
+  v1::GenerateComplete complete;
+  complete.set_finish_reason(v1::FINISH_REASON_END_OF_TEXT);
+  complete.set_stop_token_id(2);
+  complete.mutable_usage()->set_prompt_tokens(4096);
+  complete.mutable_usage()->set_output_tokens(57);
+  v1::CacheUsage& cache = *complete.mutable_cache();
+  for (int l = 0; l < 30; ++l) {
+    v1::LayerUsage& layer = *cache.add_layers();
+    layer.set_layer(l);
+    layer.set_positions_kept(800 + 2 * l);
+    layer.set_kv_bytes((800 + 2 * l) * 768);
+  }
+  cache.set_kv_bytes(int64_t{30} * 829 * 768);
+  cache.set_full_kv_bytes(int64_t{30} * 4096 * 768);
+  cache.set_peak_prefill_bytes(22 << 20);
+  complete.mutable_timings()->set_prefill_seconds(2);
+  complete.mutable_timings()->set_decode_seconds(0.8);
+  complete.mutable_timings()->set_first_token_seconds(2.25);
+  complete.set_seed(7);
+  return complete;
+}
+
+// A profile in force with the given s_l; standard errors are a tenth of them.
+inline v1::GetProfileResponse TestProfile(const std::vector<double>& mean_kl) {
+  v1::GetProfileResponse response;
+  response.set_in_force(true);
+  v1::Profile& profile = *response.mutable_profile();
+  profile.set_profile_id(std::string(64, 'c'));
+  profile.set_model_name("SmolLM2");
+  profile.set_model_fingerprint(std::string(64, 'f'));
+  profile.set_compute_type(v1::COMPUTE_TYPE_BF16);
+  v1::CalibrationSettings& settings = *profile.mutable_settings();
+  settings.set_examples(24);
+  settings.set_prefix_tokens(1024);
+  settings.set_window_tokens(64);
+  settings.set_eta(0.5);
+  settings.set_sinks(4);
+  settings.set_recent(32);
+  settings.set_seed(0);
+  profile.set_corpus_name("default");
+  profile.set_examples_measured(24);
+  for (const double value : mean_kl) {
+    v1::LayerSensitivity& layer = *profile.add_layers();
+    layer.set_layer(profile.layers_size() - 1);
+    layer.set_mean_kl(value);
+    layer.set_standard_error(value / 10);
+  }
+  profile.set_split_half_spearman(0.75);
+  profile.set_software_version("0.1.0");
+  profile.mutable_run()->mutable_started_at()->set_seconds(1789000000);
+  profile.mutable_run()->set_duration_seconds(42);
+  profile.mutable_run()->set_host("host1");
+  profile.mutable_run()->set_threads(2);
+  return response;
+}
+
+// A plan of the given budgets for prompts of 1,000 tokens.
+inline v1::PlanBudgetsResponse TestPlan(const std::vector<int>& positions) {
+  v1::PlanBudgetsResponse response;
+  v1::Plan& plan = *response.mutable_plan();
+  plan.set_source(v1::PLAN_SOURCE_PROFILE);
+  plan.set_profile_id(std::string(64, 'c'));
+  plan.mutable_allocator()->mutable_ripple()->set_r(1.5);
+  plan.mutable_allocator()->mutable_ripple()->set_gamma(16);
+  plan.mutable_size()->set_retention(0.2);
+  plan.set_min_positions(256);
+  plan.set_floor_positions(37);
+  int64_t total = 0;
+  for (const int count : positions) total += count;
+  for (const int count : positions) {
+    v1::LayerBudget& layer = *response.add_layers();
+    layer.set_layer(response.layers_size() - 1);
+    layer.set_positions(count);
+    layer.set_multiplier(total == 0 ? 1 : static_cast<double>(count) * positions.size() / total);
+  }
+  response.set_total_positions(total);
+  response.set_requested_positions(total);
+  response.set_kv_bytes(total * 768);
+  response.set_full_kv_bytes(static_cast<int64_t>(positions.size()) * 1000 * 768);
+  return response;
+}
+
+}  // namespace ripplekv
