@@ -332,7 +332,8 @@ def test_wrong_options(tiny_model_path, options, words):
         assert word in output, output
 
 
-def test_options_of_the_calibration_server():
+def test_options_of_the_calibration_server(monkeypatch):
+    monkeypatch.delenv("RIPPLEKV_MODEL", raising=False)
     code, output = run("ripplekv-calibration-server")
     assert code > 0 and "--model" in output
     code, output = run("ripplekv-calibration-server", model="x", kv_memory="1MiB")
