@@ -28,23 +28,32 @@ struct Rows {
   int count;
 };
 
-/// f(data, row, count) for each run of consecutive rows in a page; row counts from the split's
-/// start.
+/// f(data, next, row, count) for each run of consecutive rows in a page; `next` is where the run
+/// after it starts (the same run again for the last one); row counts from the split's start.
 template <typename T, typename F>
 RIPPLEKV_INLINE void ForRuns(const Rows& rows, size_t region, const F& f) {
   const int64_t per_page = rows.layout.rows_per_page;
+  const int64_t page_start = rows.kv_head * per_page * rows.layout.head_dim;
+  const auto at = [&](int64_t page) RIPPLEKV_INLINE_LAMBDA {
+    return reinterpret_cast<const T*>(rows.sequence.pages[page] + region) + page_start;
+  };
   int64_t page = rows.first / per_page;
   int64_t in_page = rows.first % per_page;
   for (int row = 0; row < rows.count;) {
     const int64_t room = per_page - in_page;
     const int left = rows.count - row;
     const int run = room < left ? static_cast<int>(room) : left;
-    const int64_t element = (rows.kv_head * per_page + in_page) * rows.layout.head_dim;
-    f(reinterpret_cast<const T*>(rows.sequence.pages[page] + region) + element, row, run);
+    const T* data = at(page) + in_page * rows.layout.head_dim;
+    f(data, row + run < rows.count ? at(page + 1) : data, row, run);
     row += run;
     in_page = 0;
     ++page;
   }
+}
+
+/// Asks for `bytes` from p on: pages lie anywhere, so the processor cannot guess the next one.
+RIPPLEKV_INLINE void Prefetch(const void* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i);
 }
 
 /// scores[g][row + r] = q[g] . key r for `keys` consecutive rows.
@@ -95,7 +104,7 @@ RIPPLEKV_INLINE void WeighValues(const Rows& rows, const float (*p)[kSplit], int
     Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA { sum[g.value][c.value] = Zero(); });
   });
   ForRuns<T>(rows, rows.layout.v_offset,
-             [&](const T* v, int row, int count) RIPPLEKV_INLINE_LAMBDA {
+             [&](const T* v, const T*, int row, int count) RIPPLEKV_INLINE_LAMBDA {
                for (int r = 0; r < count; ++r) {
                  Vec value[vecs];
                  Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
@@ -136,17 +145,24 @@ void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_strid
   }
 
   alignas(64) float p[queries][kSplit];
-  ForRuns<T>(
-      rows, rows.layout.k_offset, [&](const T* k, int row, int count) RIPPLEKV_INLINE_LAMBDA {
-        int r = 0;
-        for (; r + kRowTile <= count; r += kRowTile) {
-          Dot<T, queries, kRowTile>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p,
+  // While keys are read, the next run's keys and these rows' values are on their way.
+  const int64_t tile_bytes = static_cast<int64_t>(sizeof(T)) * kRowTile * head_dim;
+  const int64_t to_values =
+      static_cast<int64_t>((rows.layout.v_offset - rows.layout.k_offset) / sizeof(T));
+  ForRuns<T>(rows, rows.layout.k_offset,
+             [&](const T* k, const T* next, int row, int count) RIPPLEKV_INLINE_LAMBDA {
+               int r = 0;
+               for (; r + kRowTile <= count; r += kRowTile) {
+                 const int64_t element = static_cast<int64_t>(r) * head_dim;
+                 Prefetch(next + element, tile_bytes);
+                 Prefetch(k + to_values + element, tile_bytes);
+                 Dot<T, queries, kRowTile>(k + element, head_dim, scaled, p, row + r);
+               }
+               for (; r < count; ++r) {
+                 Dot<T, queries, 1>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p,
                                     row + r);
-        }
-        for (; r < count; ++r) {
-          Dot<T, queries, 1>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p, row + r);
-        }
-      });
+               }
+             });
 
   const float lowest = -__builtin_inff();
   const int padded = (rows.count + kLanes - 1) / kLanes * kLanes;
