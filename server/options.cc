@@ -194,7 +194,7 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   d.Group("KV cache");
   if (server) {
     d.AddBytes("kv-memory", o.kv_memory_bytes, kMiB, 64 * kTiB, "Memory for keys and values");
-    d.Add("max-queue", o.max_queue, Whole(0, 100000), "Requests that may wait; more are refused");
+    d.Add("max-queue", o.max_queue, Whole(1, 100000), "Requests that may wait; more are refused");
   }
   d.Add("retention", o.retention, AboveZeroTo(1),
         "Share of a prompt's positions that is kept, mean over layers");

@@ -316,7 +316,7 @@ BAD_OPTIONS = [
     ({"calibration_eta": 11}, "--calibration-eta", "'11'", "0 to 10"),
     ({"calibration_examples": 0}, "--calibration-examples", "'0'", "1 to 4096"),
     ({"min_positions": -1}, "--min-positions", "'-1'"),
-    ({"max_queue": "x"}, "--max-queue", "'x'"),
+    ({"max_queue": 0}, "--max-queue", "'0'", "1 to 100000"),
     ({"log_format": "xml"}, "--log-format", "'xml'", "text|json"),
     ({"log_level": "loud"}, "--log-level", "'loud'"),
     ({"profile_dir": ""}, "--profile-dir", "empty"),

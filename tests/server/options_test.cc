@@ -107,7 +107,7 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
                                "--calibration-seed",
                                "9",
                                "--max-queue",
-                               "0",
+                               "1",
                                "--reflection",
                                "--wait-for-profile"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
@@ -120,7 +120,7 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
   EXPECT_TRUE(std::holds_alternative<UniformAllocator>(options.plan_allocator()));
   EXPECT_EQ(std::get<SnapKv>(options.selector()), (SnapKv{16, 5, Pooling::kMean}));
   EXPECT_EQ(options.calibration_settings(), (CalibrationSettings{3, 64, 8, 0, 2, 1, 9}));
-  EXPECT_EQ(options.max_queue, 0);
+  EXPECT_EQ(options.max_queue, 1);
   EXPECT_TRUE(options.reflection);
   EXPECT_TRUE(options.wait_for_profile);
 }
@@ -147,6 +147,7 @@ TEST(ParseOptions, NamesTheOptionThatIsWrong) {
   with("--calibration-eta", "11");
   with("--calibration-examples", "0");
   with("--max-queue", "x");
+  with("--max-queue", "0");
   with("--log-level", "loud");
   with("--log-format", "xml");
   with("--profile-dir", "");
