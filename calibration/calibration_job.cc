@@ -69,10 +69,8 @@ absl::Status CalibrationJob::Step() {
     const std::lock_guard lock(mutex_);
     progress_ = probe_->progress();
   }
-  if (!probe_->done()) {
-    ReportProgress();
-    return absl::OkStatus();
-  }
+  ReportProgress();  // at the end too: whoever draws a bar sees it full
+  if (!probe_->done()) return absl::OkStatus();
   absl::StatusOr<CalibrationResult> result = Result();
   probe_.reset();
   if (result.ok() && spec_.on_profile) spec_.on_profile(*result);

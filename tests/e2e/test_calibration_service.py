@@ -112,6 +112,7 @@ def test_events_and_profile(server):
         assert before.fraction <= after.fraction
         assert before.elapsed_seconds <= after.elapsed_seconds
     assert all(p.examples_total == 60 and 0 <= p.fraction <= 1 for p in progress)
+    assert progress[-1].examples_done == 60 and progress[-1].fraction == 1
     complete = completion(events)
     assert not complete.from_store and not complete.in_force
     profile = complete.profile
