@@ -48,8 +48,8 @@ TEST(CorpusTest, BadTextsAreNamed) {
   EXPECT_THAT(message({}), HasSubstr("texts is empty"));
   EXPECT_THAT(message({"a", ""}), HasSubstr("texts[1] is empty"));
   EXPECT_THAT(message({"a", "b", "\xff"}), HasSubstr("texts[2] is not valid UTF-8"));
-  EXPECT_THAT(message(std::vector<std::string>(4097, "a")), HasSubstr("4097 texts: at most 4096"));
-  EXPECT_THAT(message({std::string((64 << 20) + 1, 'a')}), HasSubstr("67108865 bytes: at most"));
+  EXPECT_THAT(message(std::vector<std::string>(4097, "a")), HasSubstr("texts has 4097 entries: must be 1 to 4096"));
+  EXPECT_THAT(message({std::string((64 << 20) + 1, 'a')}), HasSubstr("texts has 67108865 bytes: must be at most 67108864"));
 }
 
 TEST(CorpusTest, LoadsTextFilesInNameOrder) {

@@ -452,6 +452,10 @@ TEST_F(EngineTest, BackgroundJobsStepBetweenRequestsAndWhenIdle) {
   released.Wait();
   EXPECT_EQ(trace, (std::vector<std::string>{"job", "request 0", "job", "request 1", "job",
                                              "request 2", "job", "job"}));
+  // The engine lets go of the job before it publishes its gauges.
+  for (int i = 0; i < 2000 && engine_->stats().background_jobs != 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   EXPECT_EQ(engine_->stats().background_jobs, 0);
 }
 
