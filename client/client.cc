@@ -32,9 +32,9 @@ grpc::ChannelArguments ChannelOptions() {
   arguments.SetMaxReceiveMessageSize(-1);
   // An http_proxy in the environment is meant for the web, not for a server named by address.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A server that is just starting is found soon after it listens.
+  // A server that is just starting is found soon after it listens. (Not the minimum: it is also how long a busy server
+  // may take to answer a connection.)
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return arguments;
 }
@@ -49,7 +49,7 @@ absl::Status CheckServerAddress(const std::string& address) {
   const std::string host = colon == std::string::npos ? "" : address.substr(0, colon);
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   int port = 0;
-  if (host.empty() || (!bracketed && absl::StrContains(host, ':')) ||
+  if (host.empty() || (!bracketed && host.find_first_of(":[]") != std::string::npos) ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
     return absl::InvalidArgumentError(
         absl::StrCat("server is '", address,

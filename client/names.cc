@@ -35,7 +35,7 @@ std::string NameOf(v1::FinishReason reason) {
     case v1::FINISH_REASON_END_OF_TEXT: return "end of text";
     case v1::FINISH_REASON_STOP_STRING: return "stop string";
     case v1::FINISH_REASON_STOP_TOKEN: return "stop token";
-    case v1::FINISH_REASON_MAX_TOKENS: return "max tokens reached";
+    case v1::FINISH_REASON_MAX_TOKENS: return "max tokens";
     default: return absl::StrCat("finish reason ", static_cast<int>(reason));
   }
 }

@@ -3,6 +3,9 @@
 #include <atomic>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>
@@ -97,6 +100,20 @@ TEST_F(ClientTest, AnUnreachableServerIsNamed) {
   const auto model = Client(address).GetModel({});
   EXPECT_EQ(model.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(model.status().message(), HasSubstr("no server can be reached at " + address));
+}
+
+TEST_F(ClientTest, AServerThatIsSlowToAnswerAConnectionIsWaitedFor) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const auto model = Client("127.0.0.1:" + std::to_string(ntohs(address.sin_port))).GetModel({.timeout_seconds = 1});
+  EXPECT_EQ(model.status().code(), absl::StatusCode::kDeadlineExceeded) << model.status();
+  close(listener);
 }
 
 TEST_F(ClientTest, CallsOfTheOtherService) {

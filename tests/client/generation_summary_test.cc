@@ -42,7 +42,7 @@ TEST(GenerationSummaryTest, SaysWhatStopped) {
   EXPECT_THAT(RenderSummary(complete, {}), HasSubstr("stop token 198"));
   complete.clear_matched_stop();
   complete.set_finish_reason(v1::FINISH_REASON_MAX_TOKENS);
-  EXPECT_THAT(RenderSummary(complete, {}), HasSubstr("max tokens reached"));
+  EXPECT_THAT(RenderSummary(complete, {}), HasSubstr("max tokens"));
 }
 
 TEST(GenerationSummaryTest, EvenBudgetsAreOneNumber) {
