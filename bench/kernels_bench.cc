@@ -18,11 +18,13 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/bf16.h"
 #include "kernels/decode_attention.h"
 #include "kernels/isa.h"
 #include "kernels/kl_divergence.h"
 #include "kernels/packed_linear.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/prefill_attention.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 #include "kernels/thread_pool.h"
@@ -214,6 +216,37 @@ void BenchAttention(ThreadPool* pool, const Shapes& s, Isa isa, int sequences, i
         seconds, 4 * elements * s.heads, 4 * elements * s.kv_heads);
 }
 
+/// One layer of a prompt's prefill in chunks of 256 tokens.
+void BenchPrefillAttention(ThreadPool* pool, const Shapes& s, int64_t tokens) {
+  const std::vector<float> noise = RandomFloats(4096);
+  const auto random = [&](int64_t heads) {
+    std::vector<uint16_t> x(static_cast<size_t>(tokens * heads * s.head_dim));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = FloatToBf16(noise[i % 4096]);
+    return x;
+  };
+  const std::vector<uint16_t> q = random(s.heads), k = random(s.kv_heads), v = random(s.kv_heads);
+  std::vector<uint16_t> out(q.size());
+  PrefillAttentionArgs args;
+  args.heads = s.heads;
+  args.kv_heads = s.kv_heads;
+  args.head_dim = s.head_dim;
+  args.k = k.data();
+  args.v = v.data();
+  args.kv_head_stride = tokens * s.head_dim;
+  const double seconds = MedianSeconds(5, [&] {
+    for (int64_t begin = 0; begin < tokens; begin += 256) {
+      args.queries = static_cast<int>(std::min<int64_t>(256, tokens - begin));
+      args.cached = begin;
+      args.q = q.data() + begin * s.heads * s.head_dim;
+      args.out = out.data() + begin * s.heads * s.head_dim;
+      PrefillAttention(args, pool);
+    }
+  });
+  const double pairs = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
+  Print("prefill attention, " + std::to_string(tokens) + " tokens, bf16", seconds,
+        4 * pairs * s.heads * s.head_dim, 0);
+}
+
 void BenchRest(ThreadPool* pool, const Shapes& s, Isa isa) {
   const int64_t rows = 2048;
   WindowScoresArgs args;
@@ -311,6 +344,11 @@ int Main(int argc, char** argv) {
     BenchAttention(&pool, s, isa, 1, 8192);
     BenchAttention(&pool, s, isa, 8, 800);
     BenchRest(&pool, s, isa);
+  }
+  if (PrefillAttentionSupported(s.head_dim)) {
+    std::printf("\nAVX512-BF16\n");
+    BenchPrefillAttention(&pool, s, 2048);
+    BenchPrefillAttention(&pool, s, 7936);
   }
   return 0;
 }
