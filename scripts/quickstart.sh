@@ -18,7 +18,7 @@ done
 
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 document=scripts/quickstart-document.txt
-question="Who is the head keeper of the Saltmarsh Lighthouse Museum, and in which year was the museum opened?"
+question="Based on the text above, when does the last ferry of the day leave the spit?"
 run=build/quickstart
 server_pid=""
 
@@ -72,7 +72,7 @@ ripplekv plan --prompt-tokens 4096
 
 begin "Ask a question about a document ($document)" "The server's log is $run/server.log."
 printf '%s\n\n' "$question"
-ripplekv generate --document "$document" --question "$question" --max-tokens 96 --next-token-kl
+ripplekv generate --document "$document" --question "$question" --max-tokens 96 --next-token-kl --stats
 
 if [ $keep = 1 ]; then
   disown "$server_pid"
