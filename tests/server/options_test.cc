@@ -126,6 +126,7 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
 }
 
 TEST(ParseOptions, NamesTheOptionThatIsWrong) {
+  unsetenv("RIPPLEKV_MODEL");  // where other tests find their model
   ExpectRefused({}, "--model", "required");
   const auto with = [](const char* name, const char* value) {
     ExpectRefused({"--model", "m", name, value}, name, value);
