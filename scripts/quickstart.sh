@@ -72,7 +72,7 @@ ripplekv plan --prompt-tokens 4096
 
 begin "Ask a question about a document ($document)" "The server's log is $run/server.log."
 printf '%s\n\n' "$question"
-ripplekv generate --document "$document" --question "$question" --max-tokens 96 --next-token-kl --stats --stats
+ripplekv generate --document "$document" --question "$question" --max-tokens 96 --next-token-kl --stats
 
 if [ $keep = 1 ]; then
   disown "$server_pid"
