@@ -49,9 +49,8 @@ std::string Bar(double share, int cells, int mark, bool utf8) {
 
 double BarScale::Share(double value) const {
   if (!(value > low) || !(high > low)) return 0;
-  const double share =
-      log ? (std::log(value) - std::log(low)) / (std::log(high) - std::log(low))
-          : (value - low) / (high - low);
+  const double share = log ? (std::log(value) - std::log(low)) / (std::log(high) - std::log(low))
+                           : (value - low) / (high - low);
   return std::clamp(share, 0.0, 1.0);
 }
 
@@ -96,10 +95,9 @@ std::string RenderBarChart(const std::vector<BarChartRow>& rows, const BarScale&
   }
   std::string chart;
   for (const BarChartRow& row : rows) {
-    std::string line =
-        absl::StrCat(std::string(labels - Columns(row.label), ' '), row.label, " ",
-                     Bar(scale.Share(row.value), cells, mark, look.utf8), " ",
-                     is_short ? row.short_text : row.text);
+    std::string line = absl::StrCat(std::string(labels - Columns(row.label), ' '), row.label, " ",
+                                    Bar(scale.Share(row.value), cells, mark, look.utf8), " ",
+                                    is_short ? row.short_text : row.text);
     absl::StrAppend(&chart, TakeColumns(line, look.width), "\n");
   }
   return chart;

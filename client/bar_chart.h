@@ -20,10 +20,11 @@ struct BarScale {
 
 // From 0 to the greatest value.
 BarScale LinearScale(const std::vector<double>& values);
-// From half the least positive value to the greatest; the linear scale where nothing is positive. Zero has no bar.
+// From half the least positive value to the greatest; the linear scale where nothing is positive.
+// Zero has no bar.
 BarScale LogScale(const std::vector<double>& values);
-// The logarithmic one where the greatest value is over 20 times the median positive one, else the linear one: on a linear
-// scale such bars would be too short to be told apart.
+// The logarithmic one where the greatest value is over 20 times the median positive one, else the
+// linear one: on a linear scale such bars would be too short to be told apart.
 BarScale ReadableScale(const std::vector<double>& values);
 
 struct BarChartRow {
@@ -39,8 +40,9 @@ struct BarChartLook {
   std::optional<double> mark;  // a value that every bar's line marks
 };
 
-// One line a row, each ended by a line feed: the label to the right of its column, the bar, the text. Every value above
-// the scale's low end shows at least the smallest step of a bar: an eighth of a column, or a column in ASCII.
+// One line a row, each ended by a line feed: the label to the right of its column, the bar, the
+// text. Every value above the scale's low end shows at least the smallest step of a bar: an eighth
+// of a column, or a column in ASCII.
 std::string RenderBarChart(const std::vector<BarChartRow>& rows, const BarScale& scale,
                            const BarChartLook& look);
 

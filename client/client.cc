@@ -19,9 +19,9 @@ constexpr double kMaxTimeoutSeconds = 1e9;
 
 void Prepare(const CallOptions& options, grpc::ClientContext& context) {
   if (options.timeout_seconds && *options.timeout_seconds < kMaxTimeoutSeconds) {
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::microseconds(
-                             static_cast<int64_t>(*options.timeout_seconds * 1e6)));
+    context.set_deadline(
+        std::chrono::system_clock::now() +
+        std::chrono::microseconds(static_cast<int64_t>(*options.timeout_seconds * 1e6)));
   }
   if (!options.request_id.empty()) context.AddMetadata("x-request-id", options.request_id);
 }
@@ -32,8 +32,8 @@ grpc::ChannelArguments ChannelOptions() {
   arguments.SetMaxReceiveMessageSize(-1);
   // An http_proxy in the environment is meant for the web, not for a server named by address.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A server that is just starting is found soon after it listens. (Not the minimum: it is also how long a busy server
-  // may take to answer a connection.)
+  // A server that is just starting is found soon after it listens. (Not the minimum: it is also how
+  // long a busy server may take to answer a connection.)
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return arguments;
@@ -51,9 +51,9 @@ absl::Status CheckServerAddress(const std::string& address) {
   int port = 0;
   if (host.empty() || (!bracketed && host.find_first_of(":[]") != std::string::npos) ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("server is '", address,
-                     "': must be HOST:PORT, e.g. 127.0.0.1:50051 or [::1]:50051, with a port of 1 to 65535"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "server is '", address,
+        "': must be HOST:PORT, e.g. 127.0.0.1:50051 or [::1]:50051, with a port of 1 to 65535"));
   }
   return absl::OkStatus();
 }
@@ -82,10 +82,10 @@ absl::Status Client::Finish(const grpc::Status& status, const grpc::ClientContex
                                                  status.error_message(), ")")),
                        request_id);
       default:
-        return FromRpc(grpc::Status(status.error_code(),
-                                    absl::StrCat("no server can be reached at ", address_, " (",
-                                                 status.error_message(), ")")),
-                       request_id);
+        return FromRpc(
+            grpc::Status(status.error_code(), absl::StrCat("no server can be reached at ", address_,
+                                                           " (", status.error_message(), ")")),
+            request_id);
     }
   }
   return FromRpc(status, request_id);
@@ -162,7 +162,8 @@ absl::StatusOr<v1::DetokenizeResponse> Client::Detokenize(const v1::DetokenizeRe
 absl::StatusOr<v1::GetProfileResponse> Client::GetProfile(const v1::GetProfileRequest& request,
                                                           const CallOptions& options) const {
   return Call<v1::GetProfileResponse>(
-      [&](auto&&... arguments) { return calibration_->GetProfile(arguments...); }, request, options);
+      [&](auto&&... arguments) { return calibration_->GetProfile(arguments...); }, request,
+      options);
 }
 
 absl::StatusOr<v1::ListProfilesResponse> Client::ListProfiles(

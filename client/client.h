@@ -18,19 +18,21 @@ namespace ripplekv {
 // What holds for one call.
 struct CallOptions {
   std::optional<double> timeout_seconds = std::nullopt;  // above 0; unset: as long as it takes
-  std::string request_id = {};  // sent as metadata x-request-id; empty: the server makes one
+  std::string request_id = {};     // sent as metadata x-request-id; empty: the server makes one
   Canceller* canceller = nullptr;  // may cancel the call from another thread
 };
 
-// INVALID_ARGUMENT unless `address` is HOST:PORT (an IPv6 host in brackets), unix:PATH or a gRPC target with a scheme
-// such as dns:///HOST:PORT.
+// INVALID_ARGUMENT unless `address` is HOST:PORT (an IPv6 host in brackets), unix:PATH or a gRPC
+// target with a scheme such as dns:///HOST:PORT.
 absl::Status CheckServerAddress(const std::string& address);
 
-// Calls of both services at one address, blocking, thin over the stubs. Connects on the first call, without TLS and
-// without HTTP proxies, and connects again after the connection was lost. Safe for concurrent calls.
+// Calls of both services at one address, blocking, thin over the stubs. Connects on the first call,
+// without TLS and without HTTP proxies, and connects again after the connection was lost. Safe for
+// concurrent calls.
 //
-// Errors carry the server's code, message and details (client/rpc_error.h). UNAVAILABLE for a server that cannot be
-// reached names the address. A callback sees every message of a stream in order, the last included.
+// Errors carry the server's code, message and details (client/rpc_error.h). UNAVAILABLE for a
+// server that cannot be reached names the address. A callback sees every message of a stream in
+// order, the last included.
 class Client {
  public:
   // `address` passed CheckServerAddress.

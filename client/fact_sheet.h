@@ -12,7 +12,8 @@ namespace ripplekv {
 // Labelled lines of short facts:
 //   model   SmolLM2 · llama · 30 layers
 //   memory  256 MiB
-// Facts go on under the first one where a line is full; only a single fact that is longer than a line sticks out.
+// Facts go on under the first one where a line is full; only a single fact that is longer than a
+// line sticks out.
 class FactSheet {
  public:
   // Empty facts are left out, and lines without facts too.

@@ -5,7 +5,8 @@
 
 namespace ripplekv {
 
-// Numbers for people. All are short, none depends on the locale; NaN and infinities are written as such.
+// Numbers for people. All are short, none depends on the locale; NaN and infinities are written as
+// such.
 
 // "1,234,567"
 std::string FormatCount(int64_t count);

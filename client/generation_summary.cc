@@ -57,12 +57,13 @@ std::vector<std::string> Positions(const v1::CacheUsage& cache, int64_t prompt_t
   const bool even = least->positions_kept() == most->positions_kept();
   const std::string mean =
       even ? FormatCount(least->positions_kept())
-           : absl::StrCat("mean ", FormatNumber(static_cast<double>(total) / cache.layers_size(), 6));
+           : absl::StrCat("mean ",
+                          FormatNumber(static_cast<double>(total) / cache.layers_size(), 6));
   std::vector<std::string> facts = {
       absl::StrCat(mean, " of ", FormatCount(prompt_tokens), " a layer")};
   if (even) return facts;
-  facts.push_back(
-      absl::StrCat("least ", FormatCount(least->positions_kept()), " (layer ", least->layer(), ")"));
+  facts.push_back(absl::StrCat("least ", FormatCount(least->positions_kept()), " (layer ",
+                               least->layer(), ")"));
   facts.push_back(
       absl::StrCat("most ", FormatCount(most->positions_kept()), " (layer ", most->layer(), ")"));
   return facts;
@@ -75,9 +76,9 @@ std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& 
   const v1::CacheUsage& cache = complete.cache();
   const v1::Timings& timings = complete.timings();
   FactSheet sheet;
-  sheet.Add("tokens", {absl::StrCat("prompt ", FormatCount(usage.prompt_tokens())),
-                       absl::StrCat("output ", FormatCount(usage.output_tokens())),
-                       Finish(complete)});
+  sheet.Add("tokens",
+            {absl::StrCat("prompt ", FormatCount(usage.prompt_tokens())),
+             absl::StrCat("output ", FormatCount(usage.output_tokens())), Finish(complete)});
   sheet.Add("speed",
             {absl::StrCat("prefill ", FormatRate(usage.prompt_tokens(), timings.prefill_seconds())),
              absl::StrCat("decode ", DecodeRate(complete)),
@@ -89,13 +90,13 @@ std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& 
                  : ""});
   const std::string share = Share(cache);
   sheet.Add("kept", Positions(cache, usage.prompt_tokens()));
-  sheet.Add("peak KV", {cache.peak_prefill_bytes() > 0
-                            ? absl::StrCat(FormatBytes(cache.peak_prefill_bytes()),
-                                           " during the prefill")
-                            : ""});
+  sheet.Add("peak KV",
+            {cache.peak_prefill_bytes() > 0
+                 ? absl::StrCat(FormatBytes(cache.peak_prefill_bytes()), " during the prefill")
+                 : ""});
   if (complete.has_next_token_kl()) {
-    sheet.Add("fidelity", {absl::StrCat("next_token_kl ", FormatNumber(complete.next_token_kl()),
-                                        " nats")});
+    sheet.Add("fidelity",
+              {absl::StrCat("next_token_kl ", FormatNumber(complete.next_token_kl()), " nats")});
   }
   sheet.Add("seed", {absl::StrCat(complete.seed())});
   std::string summary = sheet.Render(terminal);
@@ -107,30 +108,28 @@ std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& 
         {"cache taken", static_cast<double>(cache.kv_bytes()), absl::StrCat(taken, ", ", share),
          taken}};
     const BarScale scale = LinearScale({rows[0].value, rows[1].value});
-    absl::StrAppend(&summary,
-                    RenderBarChart(rows, scale,
-                                   {.width = std::min(terminal.width, kMaxChartColumns),
-                                    .utf8 = terminal.utf8,
-                                    .mark = std::nullopt}));
+    absl::StrAppend(&summary, RenderBarChart(rows, scale,
+                                             {.width = std::min(terminal.width, kMaxChartColumns),
+                                              .utf8 = terminal.utf8,
+                                              .mark = std::nullopt}));
   }
   return summary;
 }
 
 std::string RenderShortSummary(const v1::GenerateComplete& complete, const Terminal& terminal) {
   const v1::CacheUsage& cache = complete.cache();
-  std::string line = absl::StrCat(
-      FormatCount(complete.usage().prompt_tokens()), " tokens in, ",
-      FormatCount(complete.usage().output_tokens()), " out", terminal.separator(), "cache ",
-      FormatBytes(cache.kv_bytes()), " of ", FormatBytes(cache.full_kv_bytes()),
-      terminal.separator(), DecodeRate(complete));
+  std::string line =
+      absl::StrCat(FormatCount(complete.usage().prompt_tokens()), " tokens in, ",
+                   FormatCount(complete.usage().output_tokens()), " out", terminal.separator(),
+                   "cache ", FormatBytes(cache.kv_bytes()), " of ",
+                   FormatBytes(cache.full_kv_bytes()), terminal.separator(), DecodeRate(complete));
   if (complete.finish_reason() == v1::FINISH_REASON_MAX_TOKENS) {
     absl::StrAppend(&line, terminal.separator(), NameOf(complete.finish_reason()));
   }
   return TakeColumns(line, terminal.width);
 }
 
-std::string RenderLogprobs(
-    const google::protobuf::RepeatedPtrField<v1::TokenLogprob>& logprobs) {
+std::string RenderLogprobs(const google::protobuf::RepeatedPtrField<v1::TokenLogprob>& logprobs) {
   std::string text;
   for (const v1::TokenLogprob& token : logprobs) {
     absl::StrAppendFormat(&text, "%9.4f  '%s'", token.logprob(), Escaped(token.token()));

@@ -51,9 +51,9 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   if (text->empty()) return absl::InvalidArgumentError(absl::StrCat(NameOf(path), " is empty"));
   const size_t invalid = FirstInvalidUtf8(*text);
   if (invalid != text->size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(NameOf(path), " is not UTF-8 text: see its byte ", invalid,
-                     "; convert it, e.g. with iconv"));
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(path),
+                                                   " is not UTF-8 text: see its byte ", invalid,
+                                                   "; convert it, e.g. with iconv"));
   }
   return text;
 }

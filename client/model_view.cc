@@ -17,29 +17,28 @@ std::string RenderModel(const v1::GetModelResponse& response, const Terminal& te
                       absl::StrCat("weights ", absl::StrJoin(model.weight_types(), ", ")),
                       absl::StrCat("computes in ", NameOf(response.compute_type()))});
   sheet.Add("shape", {absl::StrCat(model.layers(), " layers"),
-                      absl::StrCat(model.heads(), " query and ", model.kv_heads(),
-                                   " KV heads of ", model.head_dim()),
+                      absl::StrCat(model.heads(), " query and ", model.kv_heads(), " KV heads of ",
+                                   model.head_dim()),
                       absl::StrCat("hidden ", FormatCount(model.hidden_size())),
                       absl::StrCat("FFN ", FormatCount(model.ffn_size())),
                       absl::StrCat("vocabulary ", FormatCount(model.vocabulary_size())),
                       absl::StrCat("rope base ", FormatNumber(model.rope_freq_base(), 7))});
-  sheet.Add("context", {absl::StrCat(FormatCount(model.context_length()), " tokens"),
-                        absl::StrCat("end of text: id ",
-                                     absl::StrJoin(response.eos_token_ids(), ", ")),
-                        response.chat() ? "chat template" : "no chat template: raw text only"});
+  sheet.Add("context",
+            {absl::StrCat(FormatCount(model.context_length()), " tokens"),
+             absl::StrCat("end of text: id ", absl::StrJoin(response.eos_token_ids(), ", ")),
+             response.chat() ? "chat template" : "no chat template: raw text only"});
   sheet.Add("fingerprint", {response.fingerprint()});
-  sheet.Add("KV cache",
-            {NameOf(response.kv_type()),
-             absl::StrCat(FormatBytes(response.kv_bytes_per_position_layer()),
-                          " a position and layer"),
-             absl::StrCat(FormatBytes(response.kv_bytes_per_position_layer() * model.layers() *
-                                      model.context_length()),
-                          " for a full context"),
-             absl::StrCat(FormatBytes(limits.kv_memory_bytes()), " arena")});
-  sheet.Add("plan", {Describe(plan.allocator()), Describe(plan.size()), DescribeSource(plan),
-                     Describe(response.selector()),
-                     absl::StrCat("at least ", FormatCount(plan.min_positions()),
-                                  " positions a layer")});
+  sheet.Add("KV cache", {NameOf(response.kv_type()),
+                         absl::StrCat(FormatBytes(response.kv_bytes_per_position_layer()),
+                                      " a position and layer"),
+                         absl::StrCat(FormatBytes(response.kv_bytes_per_position_layer() *
+                                                  model.layers() * model.context_length()),
+                                      " for a full context"),
+                         absl::StrCat(FormatBytes(limits.kv_memory_bytes()), " arena")});
+  sheet.Add("plan",
+            {Describe(plan.allocator()), Describe(plan.size()), DescribeSource(plan),
+             Describe(response.selector()),
+             absl::StrCat("at least ", FormatCount(plan.min_positions()), " positions a layer")});
   sheet.Add("", {response.plan_status()});
   sheet.Add("limits",
             {absl::StrCat("prompt ", FormatCount(limits.max_prompt_tokens()), " tokens"),

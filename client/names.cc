@@ -7,36 +7,51 @@ namespace ripplekv {
 
 std::string NameOf(v1::ComputeType type) {
   switch (type) {
-    case v1::COMPUTE_TYPE_FP32: return "fp32";
-    case v1::COMPUTE_TYPE_BF16: return "bf16";
-    default: return absl::StrCat("compute type ", static_cast<int>(type));
+    case v1::COMPUTE_TYPE_FP32:
+      return "fp32";
+    case v1::COMPUTE_TYPE_BF16:
+      return "bf16";
+    default:
+      return absl::StrCat("compute type ", static_cast<int>(type));
   }
 }
 
 std::string NameOf(v1::KvType type) {
   switch (type) {
-    case v1::KV_TYPE_FP32: return "fp32";
-    case v1::KV_TYPE_BF16: return "bf16";
-    default: return absl::StrCat("KV type ", static_cast<int>(type));
+    case v1::KV_TYPE_FP32:
+      return "fp32";
+    case v1::KV_TYPE_BF16:
+      return "bf16";
+    default:
+      return absl::StrCat("KV type ", static_cast<int>(type));
   }
 }
 
 std::string NameOf(v1::Pooling pooling) {
   switch (pooling) {
-    case v1::POOLING_NONE: return "none";
-    case v1::POOLING_MAX: return "max";
-    case v1::POOLING_MEAN: return "mean";
-    default: return absl::StrCat("pooling ", static_cast<int>(pooling));
+    case v1::POOLING_NONE:
+      return "none";
+    case v1::POOLING_MAX:
+      return "max";
+    case v1::POOLING_MEAN:
+      return "mean";
+    default:
+      return absl::StrCat("pooling ", static_cast<int>(pooling));
   }
 }
 
 std::string NameOf(v1::FinishReason reason) {
   switch (reason) {
-    case v1::FINISH_REASON_END_OF_TEXT: return "end of text";
-    case v1::FINISH_REASON_STOP_STRING: return "stop string";
-    case v1::FINISH_REASON_STOP_TOKEN: return "stop token";
-    case v1::FINISH_REASON_MAX_TOKENS: return "max tokens";
-    default: return absl::StrCat("finish reason ", static_cast<int>(reason));
+    case v1::FINISH_REASON_END_OF_TEXT:
+      return "end of text";
+    case v1::FINISH_REASON_STOP_STRING:
+      return "stop string";
+    case v1::FINISH_REASON_STOP_TOKEN:
+      return "stop token";
+    case v1::FINISH_REASON_MAX_TOKENS:
+      return "max tokens";
+    default:
+      return absl::StrCat("finish reason ", static_cast<int>(reason));
   }
 }
 
@@ -45,8 +60,10 @@ std::string Describe(const v1::Allocator& allocator) {
     case v1::Allocator::kRipple:
       return absl::StrCat("ripple (r ", FormatNumber(allocator.ripple().r()), ", gamma ",
                           FormatNumber(allocator.ripple().gamma()), ")");
-    case v1::Allocator::kUniform: return "uniform";
-    case v1::Allocator::ALLOCATOR_NOT_SET: return "";
+    case v1::Allocator::kUniform:
+      return "uniform";
+    case v1::Allocator::ALLOCATOR_NOT_SET:
+      return "";
   }
   return "";
 }
@@ -57,8 +74,10 @@ std::string Describe(const v1::CacheSize& size) {
       return absl::StrCat("retention ", FormatNumber(size.retention()));
     case v1::CacheSize::kTotalPositions:
       return absl::StrCat(FormatCount(size.total_positions()), " positions over all layers");
-    case v1::CacheSize::kFull: return "every position";
-    case v1::CacheSize::SIZE_NOT_SET: return "";
+    case v1::CacheSize::kFull:
+      return "every position";
+    case v1::CacheSize::SIZE_NOT_SET:
+      return "";
   }
   return "";
 }
@@ -72,10 +91,14 @@ std::string Describe(const v1::Selector& selector) {
 
 std::string DescribeSource(const v1::Plan& plan) {
   switch (plan.source()) {
-    case v1::PLAN_SOURCE_UNIFORM: return "without a profile";
-    case v1::PLAN_SOURCE_PROFILE: return absl::StrCat("from profile ", ShortId(plan.profile_id()));
-    case v1::PLAN_SOURCE_INLINE: return "from the given sensitivities";
-    default: return absl::StrCat("plan source ", static_cast<int>(plan.source()));
+    case v1::PLAN_SOURCE_UNIFORM:
+      return "without a profile";
+    case v1::PLAN_SOURCE_PROFILE:
+      return absl::StrCat("from profile ", ShortId(plan.profile_id()));
+    case v1::PLAN_SOURCE_INLINE:
+      return "from the given sensitivities";
+    default:
+      return absl::StrCat("plan source ", static_cast<int>(plan.source()));
   }
 }
 

@@ -43,7 +43,8 @@ absl::StatusOr<std::vector<Number>> ParseList(absl::string_view text, absl::stri
 }
 
 absl::StatusOr<std::vector<double>> SensitivitiesOfProfile(absl::string_view text) {
-  const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const auto json =
+      nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   const auto error = [] {
     return absl::InvalidArgumentError(
         "not the JSON of a profile: expected {\"profile\": {\"layers\": [{\"mean_kl\": ...}]}}");

@@ -34,8 +34,7 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
   for (const v1::LayerBudget& layer : response.layers()) {
     values.push_back(layer.positions());
     const std::string positions = FormatCount(layer.positions());
-    const std::string multiplier =
-        absl::StrFormat("%s%.3f", terminal.times(), layer.multiplier());
+    const std::string multiplier = absl::StrFormat("%s%.3f", terminal.times(), layer.multiplier());
     rows.push_back({absl::StrCat(layer.layer()), values.back(),
                     absl::StrCat(positions, "  ", multiplier), positions});
     if (layer.positions() < least->positions()) least = &layer;
@@ -49,16 +48,15 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
   foot.Add("sum", {absl::StrCat(FormatCount(response.total_positions()), " of ",
                                 FormatCount(static_cast<int64_t>(full)), " positions"),
                    FormatPercent(static_cast<double>(response.total_positions()) / full)});
-  foot.Add("layers", {absl::StrCat("least ", FormatCount(least->positions()), " (layer ",
-                                   least->layer(), ")"),
-                      absl::StrCat("most ", FormatCount(most->positions()), " (layer ",
-                                   most->layer(), ")")});
+  foot.Add(
+      "layers",
+      {absl::StrCat("least ", FormatCount(least->positions()), " (layer ", least->layer(), ")"),
+       absl::StrCat("most ", FormatCount(most->positions()), " (layer ", most->layer(), ")")});
   if (response.full_kv_bytes() > 0) {
-    foot.Add("KV bytes",
-             {absl::StrCat(FormatBytes(response.kv_bytes()), " planned"),
-              absl::StrCat(FormatBytes(response.full_kv_bytes()), " in full"),
-              FormatPercent(static_cast<double>(response.kv_bytes()) /
-                            static_cast<double>(response.full_kv_bytes()))});
+    foot.Add("KV bytes", {absl::StrCat(FormatBytes(response.kv_bytes()), " planned"),
+                          absl::StrCat(FormatBytes(response.full_kv_bytes()), " in full"),
+                          FormatPercent(static_cast<double>(response.kv_bytes()) /
+                                        static_cast<double>(response.full_kv_bytes()))});
   }
   const std::string asked = FormatCount(response.requested_positions());
   if (response.full()) {
@@ -72,16 +70,15 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
     foot.Add("note", {absl::StrCat("clamped from ", asked,
                                    " positions to what the floors and the prompt permit")});
   }
-  head.Add("bars", {"b_l: positions kept per KV head", absl::StrCat(terminal.times(), "w_l"),
-                    absl::StrCat(terminal.utf8 ? "│" : "|", " uniform: ",
-                                 FormatNumber(uniform, 6))});
-  return absl::StrCat(
-      head.Render(terminal), "\n",
-      RenderBarChart(rows, LinearScale(values),
-                     {.width = std::min(terminal.width, kMaxChartColumns),
-                      .utf8 = terminal.utf8,
-                      .mark = uniform}),
-      foot.Render(terminal));
+  head.Add("bars",
+           {"b_l: positions kept per KV head", absl::StrCat(terminal.times(), "w_l"),
+            absl::StrCat(terminal.utf8 ? "│" : "|", " uniform: ", FormatNumber(uniform, 6))});
+  return absl::StrCat(head.Render(terminal), "\n",
+                      RenderBarChart(rows, LinearScale(values),
+                                     {.width = std::min(terminal.width, kMaxChartColumns),
+                                      .utf8 = terminal.utf8,
+                                      .mark = uniform}),
+                      foot.Render(terminal));
 }
 
 }  // namespace ripplekv

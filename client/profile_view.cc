@@ -36,8 +36,8 @@ std::string Date(const v1::Profile& profile) {
   return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
 }
 
-// "0.0123" with as many decimals as the least value needs for three digits, so that a column lines up; with an
-// exponent where that would take more than seven.
+// "0.0123" with as many decimals as the least value needs for three digits, so that a column lines
+// up; with an exponent where that would take more than seven.
 std::string FixedOrScientific(double value, double least) {
   int decimals = 3;
   for (double scaled = least; scaled < 0.1 && decimals <= 7; scaled *= 10) ++decimals;
@@ -49,26 +49,26 @@ void AddOrigin(const v1::Profile& profile, FactSheet& sheet) {
   sheet.Add("model", {profile.model_name(),
                       absl::StrCat("fingerprint ", ShortId(profile.model_fingerprint())),
                       NameOf(profile.compute_type())});
-  sheet.Add("measured",
-            {Examples(profile), absl::StrCat("corpus ", profile.corpus_name()),
-             absl::StrCat("prefix ", FormatCount(settings.prefix_tokens())),
-             absl::StrCat("window ", FormatCount(settings.window_tokens())),
-             absl::StrCat("eta ", FormatNumber(settings.eta())),
-             absl::StrCat("sinks ", settings.sinks()), absl::StrCat("recent ", settings.recent()),
-             absl::StrCat("seed ", settings.seed())});
+  sheet.Add(
+      "measured",
+      {Examples(profile), absl::StrCat("corpus ", profile.corpus_name()),
+       absl::StrCat("prefix ", FormatCount(settings.prefix_tokens())),
+       absl::StrCat("window ", FormatCount(settings.window_tokens())),
+       absl::StrCat("eta ", FormatNumber(settings.eta())), absl::StrCat("sinks ", settings.sinks()),
+       absl::StrCat("recent ", settings.recent()), absl::StrCat("seed ", settings.seed())});
 }
 
 void AddRun(const v1::Profile& profile, FactSheet& sheet) {
   const v1::CalibrationRun& run = profile.run();
-  sheet.Add("run", {Date(profile),
-                    run.duration_seconds() > 0
-                        ? absl::StrCat("took ", FormatSeconds(run.duration_seconds()))
-                        : "",
-                    run.host().empty() ? "" : absl::StrCat("on ", run.host()),
-                    run.threads() > 0 ? absl::StrCat(run.threads(), " threads") : "",
-                    profile.software_version().empty()
-                        ? ""
-                        : absl::StrCat("RippleKV ", profile.software_version())});
+  sheet.Add(
+      "run",
+      {Date(profile),
+       run.duration_seconds() > 0 ? absl::StrCat("took ", FormatSeconds(run.duration_seconds()))
+                                  : "",
+       run.host().empty() ? "" : absl::StrCat("on ", run.host()),
+       run.threads() > 0 ? absl::StrCat(run.threads(), " threads") : "",
+       profile.software_version().empty() ? ""
+                                          : absl::StrCat("RippleKV ", profile.software_version())});
 }
 
 }  // namespace
@@ -117,13 +117,12 @@ std::string RenderProfile(const v1::GetProfileResponse& response, ChartScale sca
   foot.Add("agreement", {absl::StrCat("split-half Spearman ", SplitHalf(profile))});
   head.Add("bars", {"s_l: mean KL in nats", absl::StrCat(terminal.plus_minus(), " standard error"),
                     bars.ToString()});
-  return absl::StrCat(
-      head.Render(terminal), "\n",
-      RenderBarChart(rows, bars,
-                     {.width = std::min(terminal.width, kMaxChartColumns),
-                      .utf8 = terminal.utf8,
-                      .mark = std::nullopt}),
-      foot.Render(terminal));
+  return absl::StrCat(head.Render(terminal), "\n",
+                      RenderBarChart(rows, bars,
+                                     {.width = std::min(terminal.width, kMaxChartColumns),
+                                      .utf8 = terminal.utf8,
+                                      .mark = std::nullopt}),
+                      foot.Render(terminal));
 }
 
 std::string RenderProfileEntry(const v1::Profile& profile, const Terminal& terminal) {

@@ -9,8 +9,8 @@ namespace ripplekv {
 
 enum class ChartScale { kAuto, kLinear, kLog };
 
-// The profile's origin, a bar a layer of s_l with its standard error, the ratio of the greatest to the least, and the
-// split-half rank agreement.
+// The profile's origin, a bar a layer of s_l with its standard error, the ratio of the greatest to
+// the least, and the split-half rank agreement.
 std::string RenderProfile(const v1::GetProfileResponse& response, ChartScale scale,
                           const Terminal& terminal);
 

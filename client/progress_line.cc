@@ -17,11 +17,12 @@ constexpr int kMinCells = 6;
 }  // namespace
 
 std::string RenderProgress(const ProgressState& progress, const Terminal& terminal) {
-  const double fraction = std::isnan(progress.fraction) ? 0 : std::clamp(progress.fraction, 0.0, 1.0);
+  const double fraction =
+      std::isnan(progress.fraction) ? 0 : std::clamp(progress.fraction, 0.0, 1.0);
   const std::string begin = "calibrating ";
-  std::string end = absl::StrFormat("%d/%d examples %3d %%  %s", progress.done, progress.total,
-                                    static_cast<int>(fraction * 100),
-                                    FormatClock(progress.elapsed_seconds));
+  std::string end =
+      absl::StrFormat("%d/%d examples %3d %%  %s", progress.done, progress.total,
+                      static_cast<int>(fraction * 100), FormatClock(progress.elapsed_seconds));
   if (fraction > 0 && fraction < 1) {
     const double left = progress.elapsed_seconds * (1 - fraction) / fraction;
     absl::StrAppend(&end, ", ", FormatClock(left), " left");

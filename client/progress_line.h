@@ -13,12 +13,13 @@ struct ProgressState {
   double elapsed_seconds = 0;
 };
 
-// "calibrating ██████░░░░ 12/24   50 %  0:12, 0:12 left": one line that fits the terminal, without a line feed. The bar
-// is left out where the line is too narrow for it, and where the terminal is not interactive.
+// "calibrating ██████░░░░ 12/24   50 %  0:12, 0:12 left": one line that fits the terminal, without
+// a line feed. The bar is left out where the line is too narrow for it, and where the terminal is
+// not interactive.
 std::string RenderProgress(const ProgressState& progress, const Terminal& terminal);
 
-// Decides when a line of progress is written where lines cannot be overwritten: the first, then one every
-// `interval_seconds`, and the last (fraction 1).
+// Decides when a line of progress is written where lines cannot be overwritten: the first, then one
+// every `interval_seconds`, and the last (fraction 1).
 class ProgressPace {
  public:
   explicit ProgressPace(double interval_seconds) : interval_seconds_(interval_seconds) {}

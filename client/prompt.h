@@ -15,7 +15,8 @@ using Prompt = std::variant<std::string, v1::ChatPrompt, v1::TokenIdsPrompt>;
 // One message that holds a document, a blank line and a question about it.
 std::string DocumentQuestion(absl::string_view document, absl::string_view question);
 
-// "user:What is a bar?" with a role of system, user or assistant. INVALID_ARGUMENT names what is wrong.
+// "user:What is a bar?" with a role of system, user or assistant. INVALID_ARGUMENT names what is
+// wrong.
 absl::StatusOr<v1::ChatMessage> ParseMessage(absl::string_view text);
 
 void SetPrompt(Prompt prompt, v1::GenerateRequest& request);

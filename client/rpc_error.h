@@ -24,19 +24,22 @@ struct RpcErrorDetails {
   std::string request_id;  // RequestInfo
 };
 
-// A finished call's status: same code and message; the details of its google.rpc.Status (where that can be parsed) as
-// payloads under their type URLs, and `request_id`, where not empty, as a RequestInfo unless the server sent one.
+// A finished call's status: same code and message; the details of its google.rpc.Status (where that
+// can be parsed) as payloads under their type URLs, and `request_id`, where not empty, as a
+// RequestInfo unless the server sent one.
 absl::Status FromRpc(const grpc::Status& status, absl::string_view request_id);
 
 // What FromRpc attached.
 RpcErrorDetails DetailsOf(const absl::Status& status);
 
-// For people: "CODE: message", then a line for each field violation the message does not already say, the retry delay
-// and the request id. No final newline.
+// For people: "CODE: message", then a line for each field violation the message does not already
+// say, the retry delay and the request id. No final newline.
 std::string ErrorText(const absl::Status& status);
 
-// For programs, one line: {"error":{"code":"INVALID_ARGUMENT","message":...,"field_violations":[{"field","description"}],
-// "retry_delay_seconds":...,"resource_type","resource_name","request_id"}}; what is absent is left out.
+// For programs, one line:
+// {"error":{"code":"INVALID_ARGUMENT","message":...,"field_violations":[{"field","description"}],
+// "retry_delay_seconds":...,"resource_type","resource_name","request_id"}}; what is absent is left
+// out.
 std::string ErrorJson(const absl::Status& status);
 
 }  // namespace ripplekv

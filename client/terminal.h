@@ -23,8 +23,9 @@ struct Terminal {
   absl::string_view times() const { return utf8 ? "×" : "x"; }
 };
 
-// The stream behind a file descriptor, by isatty, the window size (else COLUMNS, else 80), the character type of the
-// locale (setlocale was called), TERM and NO_COLOR (no-color.org: set and not empty).
+// The stream behind a file descriptor, by isatty, the window size (else COLUMNS, else 80), the
+// character type of the locale (setlocale was called), TERM and NO_COLOR (no-color.org: set and not
+// empty).
 Terminal DetectTerminal(int file_descriptor);
 
 }  // namespace ripplekv

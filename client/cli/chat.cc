@@ -146,7 +146,8 @@ int Run(const ChatFlags& flags, Cli& cli) { return Chat(flags, cli).Run(); }
 }  // namespace
 
 void AddChat(CLI::App& app, Cli& cli) {
-  AddCommand<ChatFlags>(app, cli, "chat", "Talk to the model line by line, keeping the conversation",
+  AddCommand<ChatFlags>(app, cli, "chat",
+                        "Talk to the model line by line, keeping the conversation",
                         "  ripplekv chat --temperature 0.7\n"
                         "  ripplekv chat --system \"Answer in one sentence.\" --retention 0.3\n"
                         "  printf 'Hello\\nWhat did I say?\\n' | ripplekv chat\n",

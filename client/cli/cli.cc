@@ -16,7 +16,7 @@ CallOptions Cli::Options() {
 int Cli::CallFailed(const absl::Status& status) {
   if (canceller.cancelled()) {
     WriteSide(json ? absl::StrCat(ErrorJson(absl::CancelledError("interrupted")), "\n")
-                    : "\nripplekv: interrupted\n");
+                   : "\nripplekv: interrupted\n");
     return kExitInterrupted;
   }
   if (json) {
@@ -24,7 +24,8 @@ int Cli::CallFailed(const absl::Status& status) {
     return kExitError;
   }
   std::string text = absl::StrCat(err.Bold("ripplekv: "), ErrorText(status), "\n");
-  if (absl::IsUnavailable(status) && absl::StartsWith(status.message(), "no server can be reached")) {
+  if (absl::IsUnavailable(status) &&
+      absl::StartsWith(status.message(), "no server can be reached")) {
     absl::StrAppend(&text, "  Start one:        ripplekv-server --model FILE --listen ", server,
                     "\n  Or name another:  ripplekv --server HOST:PORT (or RIPPLEKV_SERVER)\n");
   }
@@ -34,7 +35,7 @@ int Cli::CallFailed(const absl::Status& status) {
 
 int Cli::UsageError(const absl::Status& status) {
   WriteSide(json ? absl::StrCat(ErrorJson(status), "\n")
-                  : absl::StrCat(err.Bold("ripplekv: "), status.message(), "\n"));
+                 : absl::StrCat(err.Bold("ripplekv: "), status.message(), "\n"));
   return kExitUsage;
 }
 

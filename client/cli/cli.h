@@ -34,8 +34,8 @@ struct Cli {
   Client MakeClient() const { return Client(server); }
   CallOptions Options();
 
-  // Writes an error to standard error, as JSON with --json, and returns the exit code for it: interrupted where Ctrl-C
-  // cancelled the call.
+  // Writes an error to standard error, as JSON with --json, and returns the exit code for it:
+  // interrupted where Ctrl-C cancelled the call.
   int CallFailed(const absl::Status& status);
   // The same for input that cannot be used.
   int UsageError(const absl::Status& status);

@@ -35,16 +35,18 @@ void PromptFlags::Add(CLI::App& app, bool with_token_ids) {
   app.add_option("-f,--prompt-file", prompt_file, "A file with it; - is standard input")
       ->type_name("FILE")
       ->group(name);
-  app.add_option("-d,--document", document,
-                 "A document to ask --question about; - is standard input. They make one message: the "
-                 "document, a blank line, the question")
+  app.add_option(
+         "-d,--document", document,
+         "A document to ask --question about; - is standard input. They make one message: the "
+         "document, a blank line, the question")
       ->type_name("FILE")
       ->group(name);
   app.add_option("-q,--question", question, "The question about --document")
       ->type_name("TEXT")
       ->group(name);
-  AddRepeated(app, "-m,--message", messages,
-              "One message of a chat, with a role of system, user or assistant; once for each message")
+  AddRepeated(
+      app, "-m,--message", messages,
+      "One message of a chat, with a role of system, user or assistant; once for each message")
       ->type_name("ROLE:TEXT")
       ->group(name);
   if (with_token_ids) {
@@ -82,20 +84,23 @@ absl::StatusOr<Prompt> PromptFlags::Read() const {
         "--raw sends one text as it is: it goes with --prompt, --prompt-file or --document only, "
         "without --system");
   }
-  for (const auto& [flag, text] : {std::pair<absl::string_view, const std::string&>("--prompt", prompt),
-                                   {"--question", question},
-                                   {"--system", system}}) {
+  for (const auto& [flag, text] :
+       {std::pair<absl::string_view, const std::string&>("--prompt", prompt),
+        {"--question", question},
+        {"--system", system}}) {
     if (absl::Status invalid = CheckUtf8(flag, text); !invalid.ok()) return invalid;
   }
   if (!token_ids.empty()) {
     if (!system.empty()) {
-      return absl::InvalidArgumentError("--system does not go with --token-ids: they are used as they are");
+      return absl::InvalidArgumentError(
+          "--system does not go with --token-ids: they are used as they are");
     }
     absl::StatusOr<std::string> text = ReadBytes(token_ids);
     if (!text.ok()) return text.status();
     const absl::StatusOr<std::vector<int32_t>> ids = ParseTokenIds(*text);
     if (!ids.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--token-ids ", token_ids, ": ", ids.status().message()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--token-ids ", token_ids, ": ", ids.status().message()));
     }
     v1::TokenIdsPrompt result;
     result.mutable_ids()->Assign(ids->begin(), ids->end());
@@ -146,7 +151,8 @@ void SamplingFlags::Add(CLI::App& app) {
   app.add_option("--frequency-penalty", frequency_penalty,
                  "-10 to 10, the same once for every occurrence; 0 is off")
       ->group(group);
-  AddRepeated(app, "--logit-bias", logit_bias, "Added to a token's logit, -100 to 100; once for each")
+  AddRepeated(app, "--logit-bias", logit_bias,
+              "Added to a token's logit, -100 to 100; once for each")
       ->type_name("ID:BIAS")
       ->group(group);
   app.add_option("--seed", seed, "Repeats a draw; the summary says the seed that was used")
@@ -212,15 +218,19 @@ absl::Status StoppingFlags::Fill(v1::StoppingParams& params) const {
 
 void BudgetFlags::Add(CLI::App& app) {
   const std::string group = "KV cache (without any: the server's plan)";
-  auto* size = app.add_option("--retention", retention,
-                              "Share of the prompt's positions that is kept, mean over layers, above "
-                              "0 to 1")
-                   ->group(group);
+  auto* size =
+      app.add_option("--retention", retention,
+                     "Share of the prompt's positions that is kept, mean over layers, above "
+                     "0 to 1")
+          ->group(group);
   auto* total = app.add_option("--total-positions", total_positions,
                                "Positions kept per KV head, summed over the layers")
                     ->group(group)
                     ->excludes(size);
-  app.add_flag("--full", full, "Keep every position")->group(group)->excludes(size)->excludes(total);
+  app.add_flag("--full", full, "Keep every position")
+      ->group(group)
+      ->excludes(size)
+      ->excludes(total);
   app.add_option("--allocator", allocator,
                  "How the total is divided over layers: by measured sensitivity, or evenly")
       ->check(OneOf({"ripple", "uniform"}))
@@ -271,7 +281,8 @@ std::optional<v1::Allocator> BudgetFlags::MakeAllocator() const {
 void KvFlags::Add(CLI::App& app) {
   const std::string group = "KV cache (without any: the server's plan)";
   budget.Add(app);
-  app.add_option("--snapkv-window", snapkv_window, "Last queries of the prompt that choose, 1 to 1024")
+  app.add_option("--snapkv-window", snapkv_window,
+                 "Last queries of the prompt that choose, 1 to 1024")
       ->group(group);
   app.add_option("--snapkv-kernel", snapkv_kernel, "Positions pooled around each, odd, 1 to 63")
       ->group(group);

@@ -13,8 +13,8 @@
 
 namespace ripplekv {
 
-// Groups of flags that several commands share. Each Add declares the flags, whose targets must outlive the parsing;
-// ranges are the server's to check.
+// Groups of flags that several commands share. Each Add declares the flags, whose targets must
+// outlive the parsing; ranges are the server's to check.
 
 // A flag that may be given several times, one value each.
 CLI::Option* AddRepeated(CLI::App& app, const std::string& name, std::vector<std::string>& values,

@@ -25,9 +25,10 @@ void AddFlags(CLI::App& app, GenerateFlags& flags) {
   flags.sampling.Add(app);
   flags.stopping.Add(app);
   flags.kv.Add(app);
-  app.add_option("--logprobs", flags.logprobs,
-                 "Log-probability of each output token, and the N most probable ones at its place, 0 "
-                 "to 20; a table after the text, or in --json")
+  app.add_option(
+         "--logprobs", flags.logprobs,
+         "Log-probability of each output token, and the N most probable ones at its place, 0 "
+         "to 20; a table after the text, or in --json")
       ->type_name("N")
       ->group("Output");
   app.add_flag("--next-token-kl", flags.next_token_kl,
@@ -61,8 +62,8 @@ int Run(const GenerateFlags& flags, Cli& cli) {
 
   google::protobuf::RepeatedPtrField<v1::TokenLogprob> logprobs;
   char last = '\n';
-  const absl::StatusOr<v1::GenerateComplete> complete = cli.MakeClient().Generate(
-      *request, cli.Options(), [&](const v1::GenerateResponse& response) {
+  const absl::StatusOr<v1::GenerateComplete> complete =
+      cli.MakeClient().Generate(*request, cli.Options(), [&](const v1::GenerateResponse& response) {
         if (cli.json) return cli.WriteJson(response);
         const v1::GenerateChunk& chunk = response.chunk();
         logprobs.MergeFrom(chunk.logprobs());

@@ -27,9 +27,10 @@ void AddFlags(CLI::App& app, HealthFlags& flags) {
                  "Try until the server serves, this long at most; it need not listen yet")
       ->check(Quiet(CLI::NonNegativeNumber))
       ->type_name("SECONDS");
-  app.add_option("--service", flags.service,
-                 "Full name of one service, e.g. ripplekv.v1.DecodeService; without it the server as a "
-                 "whole")
+  app.add_option(
+         "--service", flags.service,
+         "Full name of one service, e.g. ripplekv.v1.DecodeService; without it the server as a "
+         "whole")
       ->type_name("NAME");
 }
 
@@ -40,8 +41,8 @@ int Run(const HealthFlags& flags, Cli& cli) {
     const auto elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start);
     const double left_seconds = flags.wait_seconds - elapsed.count();
     CallOptions options = cli.Options();
-    const double timeout = left_seconds > 0 ? std::min(kCheckTimeoutSeconds, left_seconds + 1)
-                                            : kCheckTimeoutSeconds;
+    const double timeout =
+        left_seconds > 0 ? std::min(kCheckTimeoutSeconds, left_seconds + 1) : kCheckTimeoutSeconds;
     options.timeout_seconds = std::min(timeout, options.timeout_seconds.value_or(timeout));
     const absl::StatusOr<HealthCheckResponse> response = client.CheckHealth(flags.service, options);
     const bool serving = response.ok() && response->status() == HealthCheckResponse::SERVING;

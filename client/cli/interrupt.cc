@@ -10,7 +10,7 @@
 namespace ripplekv {
 
 void WatchInterrupts(Canceller& canceller) {
-  struct sigaction action {};
+  struct sigaction action{};
   if (sigaction(SIGINT, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
   sigset_t interrupt;
   sigemptyset(&interrupt);

@@ -28,9 +28,10 @@ int Main(int argc, char** argv) {
   cli.err = DetectTerminal(STDERR_FILENO);
   WatchInterrupts(cli.canceller);
 
-  CLI::App app("The client of RippleKV, an inference server that measures how much each layer's KV cache\n"
-               "matters and sizes compressed per-layer caches by it.\n",
-               "ripplekv");
+  CLI::App app(
+      "The client of RippleKV, an inference server that measures how much each layer's KV cache\n"
+      "matters and sizes compressed per-layer caches by it.\n",
+      "ripplekv");
   app.formatter(std::make_shared<HelpFormatter>(std::min(cli.out.width, kMaxHelpColumns)));
   app.require_subcommand(1);
   app.set_version_flag("--version", "ripplekv " RIPPLEKV_VERSION);
@@ -42,7 +43,8 @@ int Main(int argc, char** argv) {
       "  ripplekv calibrate && ripplekv profile && ripplekv plan --prompt-tokens 4096\n"
       "  ripplekv COMMAND --help\n"
       "\n"
-      "Exit codes: 0 done, 1 the call failed, 2 wrong arguments or unreadable input, 130 interrupted.\n"
+      "Exit codes: 0 done, 1 the call failed, 2 wrong arguments or unreadable input, 130 "
+      "interrupted.\n"
       "NO_COLOR switches styles off.");
   app.add_option("-s,--server", cli.server, "Where the server listens")
       ->envname("RIPPLEKV_SERVER")
@@ -57,9 +59,10 @@ int Main(int argc, char** argv) {
                  "Names the call in the server's log; without it the server makes one")
       ->type_name("ID")
       ->group("Options of every command");
-  app.add_flag("--json", cli.json,
-               "JSON for programs: one object a line, as the server's messages; errors too, on standard "
-               "error")
+  app.add_flag(
+         "--json", cli.json,
+         "JSON for programs: one object a line, as the server's messages; errors too, on standard "
+         "error")
       ->group("Options of every command");
   AddGenerate(app, cli);
   AddChat(app, cli);
@@ -84,7 +87,8 @@ int Main(int argc, char** argv) {
               << "\n  See ripplekv --help, or ripplekv COMMAND --help.\n";
     return kExitUsage;
   }
-  if (absl::Status wrong = CheckServerAddress(cli.server); !wrong.ok()) return cli.UsageError(wrong);
+  if (absl::Status wrong = CheckServerAddress(cli.server); !wrong.ok())
+    return cli.UsageError(wrong);
   const int code = cli.command(cli);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     std::perror("ripplekv: cannot write to standard output");

@@ -21,7 +21,8 @@ struct PlanFlags {
 };
 
 void AddFlags(CLI::App& app, PlanFlags& flags) {
-  app.add_option("-t,--prompt-tokens", flags.prompt_tokens, "Length of the prompt that is planned for")
+  app.add_option("-t,--prompt-tokens", flags.prompt_tokens,
+                 "Length of the prompt that is planned for")
       ->required()
       ->type_name("N");
   const std::string group = "Sensitivities (without any: the plan in force)";
@@ -29,9 +30,10 @@ void AddFlags(CLI::App& app, PlanFlags& flags) {
                                  "Id of a stored profile, or as much of its start as is unique")
                       ->type_name("ID")
                       ->group(group);
-  app.add_option("--sensitivities", flags.sensitivities,
-                 "A file of s_l, one number a layer, or of what ripplekv profile --json writes; - is "
-                 "standard input")
+  app.add_option(
+         "--sensitivities", flags.sensitivities,
+         "A file of s_l, one number a layer, or of what ripplekv profile --json writes; - is "
+         "standard input")
       ->type_name("FILE")
       ->excludes(profile)
       ->group(group);
@@ -56,8 +58,8 @@ int Run(const PlanFlags& flags, Cli& cli) {
     if (!text.ok()) return cli.UsageError(text.status());
     const absl::StatusOr<std::vector<double>> values = ParseSensitivities(*text);
     if (!values.ok()) {
-      return cli.UsageError(absl::InvalidArgumentError(absl::StrCat(
-          "--sensitivities ", flags.sensitivities, ": ", values.status().message())));
+      return cli.UsageError(absl::InvalidArgumentError(
+          absl::StrCat("--sensitivities ", flags.sensitivities, ": ", values.status().message())));
     }
     request.mutable_inline_()->mutable_mean_kl()->Assign(values->begin(), values->end());
   }

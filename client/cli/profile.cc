@@ -17,13 +17,15 @@ struct ProfileFlags {
 };
 
 void AddFlags(CLI::App& app, ProfileFlags& flags) {
-  app.add_option("--id", flags.id,
-                 "Its id, or as much of its start as is unique; without it the profile of the server's "
-                 "settings")
+  app.add_option(
+         "--id", flags.id,
+         "Its id, or as much of its start as is unique; without it the profile of the server's "
+         "settings")
       ->type_name("ID");
-  app.add_option("--scale", flags.scale,
-                 "Of the bars; auto (the default) takes the logarithmic one where a layer outweighs the "
-                 "others by far")
+  app.add_option(
+         "--scale", flags.scale,
+         "Of the bars; auto (the default) takes the logarithmic one where a layer outweighs the "
+         "others by far")
       ->check(OneOf({"auto", "linear", "log"}))
       ->type_name("auto|linear|log");
 }
@@ -40,8 +42,9 @@ int Run(const ProfileFlags& flags, Cli& cli) {
   if (!response.ok()) {
     const int code = cli.CallFailed(response.status());
     if (absl::IsNotFound(response.status()) && !cli.json) {
-      cli.WriteSide("  Measure it:       ripplekv calibrate\n"
-                    "  See what there is: ripplekv profile list\n");
+      cli.WriteSide(
+          "  Measure it:       ripplekv calibrate\n"
+          "  See what there is: ripplekv profile list\n");
     }
     return code;
   }

@@ -72,8 +72,8 @@ void AddDetokenizeFlags(CLI::App& app, DetokenizeFlags& flags) {
 
 int RunDetokenize(const DetokenizeFlags& flags, Cli& cli) {
   if (flags.ids.empty() == flags.token_ids.empty()) {
-    return cli.UsageError(
-        absl::InvalidArgumentError("give token ids as arguments, or a file of them with --token-ids"));
+    return cli.UsageError(absl::InvalidArgumentError(
+        "give token ids as arguments, or a file of them with --token-ids"));
   }
   absl::StatusOr<std::string> list = absl::StrJoin(flags.ids, " ");
   if (!flags.token_ids.empty()) list = ReadBytes(flags.token_ids);

@@ -31,13 +31,16 @@ std::vector<BarChartRow> Rows(const std::vector<double>& values) {
 
 TEST(BarChartTest, BarsAreProportionalInEighths) {
   // Labels 1, texts 1: 20 - 1 - 1 - 2 = 16 cells.
-  const std::vector<BarChartRow> rows = {{"a", 4, "4", "4"}, {"b", 2, "2", "2"}, {"c", 1.03125, "1", "1"}, {"d", 0, "0", "0"}};
-  EXPECT_EQ(RenderBarChart(rows, LinearScale({4, 2, 1.03125, 0}), {.width = 20, .utf8 = true, .mark = {}}),
+  const std::vector<BarChartRow> rows = {
+      {"a", 4, "4", "4"}, {"b", 2, "2", "2"}, {"c", 1.03125, "1", "1"}, {"d", 0, "0", "0"}};
+  EXPECT_EQ(RenderBarChart(rows, LinearScale({4, 2, 1.03125, 0}),
+                           {.width = 20, .utf8 = true, .mark = {}}),
             "a ████████████████ 4\n"
             "b ████████         2\n"
             "c ████▏            1\n"
             "d                  0\n");
-  EXPECT_EQ(RenderBarChart(rows, LinearScale({4, 2, 1.03125, 0}), {.width = 20, .utf8 = false, .mark = {}}),
+  EXPECT_EQ(RenderBarChart(rows, LinearScale({4, 2, 1.03125, 0}),
+                           {.width = 20, .utf8 = false, .mark = {}}),
             "a ################ 4\n"
             "b ########         2\n"
             "c ####             1\n"
@@ -58,8 +61,8 @@ TEST(BarChartTest, EveryWidthIsKeptAndFilled) {
   const std::vector<double> values = {0.3, 0.0001, 0, 0.02, 0.021, 0.5};
   for (int width = 40; width <= 200; ++width) {
     for (const bool utf8 : {false, true}) {
-      const std::string chart =
-          RenderBarChart(Rows(values), LinearScale(values), {.width = width, .utf8 = utf8, .mark = 0.1});
+      const std::string chart = RenderBarChart(Rows(values), LinearScale(values),
+                                               {.width = width, .utf8 = utf8, .mark = 0.1});
       const std::vector<std::string> lines = Lines(chart);
       ASSERT_EQ(lines.size(), values.size());
       for (const std::string& line : lines) {
@@ -74,8 +77,8 @@ TEST(BarChartTest, EveryWidthIsKeptAndFilled) {
 
 TEST(BarChartTest, NarrowChartsShortenTheTextsFirst) {
   const std::vector<double> values = {0.3, 0.1};
-  const std::vector<std::string> lines =
-      Lines(RenderBarChart(Rows(values), LinearScale(values), {.width = 30, .utf8 = true, .mark = {}}));
+  const std::vector<std::string> lines = Lines(
+      RenderBarChart(Rows(values), LinearScale(values), {.width = 30, .utf8 = true, .mark = {}}));
   for (const std::string& line : lines) {
     EXPECT_EQ(Columns(line), 30);
     EXPECT_FALSE(absl::StrContains(line, "±"));
@@ -85,8 +88,8 @@ TEST(BarChartTest, NarrowChartsShortenTheTextsFirst) {
 
 TEST(BarChartTest, SmallValuesAreSeenAndZeroIsNot) {
   const std::vector<double> values = {1000, 0.001, 0};
-  const std::vector<std::string> lines =
-      Lines(RenderBarChart(Rows(values), LinearScale(values), {.width = 60, .utf8 = true, .mark = {}}));
+  const std::vector<std::string> lines = Lines(
+      RenderBarChart(Rows(values), LinearScale(values), {.width = 60, .utf8 = true, .mark = {}}));
   EXPECT_TRUE(absl::StrContains(lines[1], "▏"));
   for (const char* block : {"▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"}) {
     EXPECT_FALSE(absl::StrContains(lines[2], block));
@@ -103,7 +106,8 @@ TEST(BarChartTest, ConstantProfilesFillEveryBar) {
 
 TEST(BarChartTest, AllZeroAndNothingFiniteHaveNoBarsAndNoMark) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
-  for (const std::vector<double>& values : {std::vector<double>{0, 0}, std::vector<double>{nan, -infinity}}) {
+  for (const std::vector<double>& values :
+       {std::vector<double>{0, 0}, std::vector<double>{nan, -infinity}}) {
     for (const BarScale& scale : {LinearScale(values), LogScale(values), ReadableScale(values)}) {
       EXPECT_EQ(RenderBarChart({{"0", values[0], "x", "x"}, {"1", values[1], "x", "x"}}, scale,
                                {.width = 20, .utf8 = true, .mark = 0.0}),

@@ -1,11 +1,11 @@
 #include "client/client.h"
 
-#include <atomic>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <atomic>
 
 #include <chrono>
 #include <string>
@@ -81,7 +81,8 @@ TEST_F(ClientTest, ACancellerStopsARunningCallAndLaterOnes) {
   ended = true;
   other.join();
   EXPECT_EQ(slow.status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(Generate("hello", {.canceller = &canceller}).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Generate("hello", {.canceller = &canceller}).status().code(),
+            absl::StatusCode::kCancelled);
   canceller.Reset();
   EXPECT_TRUE(Generate("hello", {.canceller = &canceller}).ok());
 }
@@ -89,7 +90,8 @@ TEST_F(ClientTest, ACancellerStopsARunningCallAndLaterOnes) {
 TEST_F(ClientTest, ATimeoutEndsTheCallAtBothEnds) {
   const auto slow = Generate("slow", {.timeout_seconds = 0.2});
   EXPECT_EQ(slow.status().code(), absl::StatusCode::kDeadlineExceeded);
-  for (int i = 0; i < 1000 && !service_.cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 1000 && !service_.cancelled; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_TRUE(service_.cancelled);
   EXPECT_TRUE(Generate("hello", {.timeout_seconds = 1e300}).ok());
 }
@@ -111,7 +113,8 @@ TEST_F(ClientTest, AServerThatIsSlowToAnswerAConnectionIsWaitedFor) {
   ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
   ASSERT_EQ(listen(listener, 8), 0);
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const auto model = Client("127.0.0.1:" + std::to_string(ntohs(address.sin_port))).GetModel({.timeout_seconds = 1});
+  const auto model = Client("127.0.0.1:" + std::to_string(ntohs(address.sin_port)))
+                         .GetModel({.timeout_seconds = 1});
   EXPECT_EQ(model.status().code(), absl::StatusCode::kDeadlineExceeded) << model.status();
   close(listener);
 }
@@ -122,7 +125,8 @@ TEST_F(ClientTest, CallsOfTheOtherService) {
   EXPECT_EQ(client_.GetProfile(unknown, {}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(client_.GetProfile({}, {})->in_force());
   int events = 0;
-  const auto complete = client_.CalibrateModel({}, {}, [&](const v1::CalibrateModelResponse&) { ++events; });
+  const auto complete =
+      client_.CalibrateModel({}, {}, [&](const v1::CalibrateModelResponse&) { ++events; });
   ASSERT_TRUE(complete.ok()) << complete.status();
   EXPECT_EQ(events, 103);
   // The scripted service does not have it.
@@ -132,10 +136,12 @@ TEST_F(ClientTest, CallsOfTheOtherService) {
 }
 
 TEST(ServerAddressTest, WhatIsAccepted) {
-  for (const char* address : {"127.0.0.1:50051", "localhost:1", "[::1]:65535", "unix:/run/r.sock", "dns:///host:50051"}) {
+  for (const char* address :
+       {"127.0.0.1:50051", "localhost:1", "[::1]:65535", "unix:/run/r.sock", "dns:///host:50051"}) {
     EXPECT_TRUE(CheckServerAddress(address).ok()) << address;
   }
-  for (const char* address : {"", "localhost", ":50051", "host:", "host:0", "host:65536", "host:x", "::1:50051", "[]:1"}) {
+  for (const char* address : {"", "localhost", ":50051", "host:", "host:0", "host:65536", "host:x",
+                              "::1:50051", "[]:1"}) {
     EXPECT_THAT(CheckServerAddress(address).message(), HasSubstr(std::string("'") + address + "'"));
   }
 }

@@ -30,9 +30,11 @@ TEST(FactSheetTest, FactsGoOnUnderTheFirst) {
 
 TEST(FactSheetTest, NoLineIsWiderThanTheTerminal) {
   FactSheet sheet;
-  sheet.Add("settings", {"one two", "eta 0.5 ± 0.1", "prefix 1,024", "window 64", "seed 18446744073709551615"});
+  sheet.Add("settings",
+            {"one two", "eta 0.5 ± 0.1", "prefix 1,024", "window 64", "seed 18446744073709551615"});
   for (int width = 40; width <= 200; ++width) {
-    for (const absl::string_view line : absl::StrSplit(sheet.Render({.utf8 = true, .width = width}), '\n')) {
+    for (const absl::string_view line :
+         absl::StrSplit(sheet.Render({.utf8 = true, .width = width}), '\n')) {
       ASSERT_LE(Columns(line), width);
     }
   }

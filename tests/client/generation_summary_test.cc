@@ -22,7 +22,8 @@ TEST(GenerationSummaryTest, SaysEveryFigure) {
   EXPECT_THAT(summary, HasSubstr("decode 70.0 tokens/s"));  // 56 tokens after the first, in 0.8 s
   EXPECT_THAT(summary, HasSubstr("first token after 2.25 s"));
   // 800 + 2 l for l = 0..29 is 829 in the mean.
-  EXPECT_THAT(summary, HasSubstr("mean 829 of 4,096 a layer · least 800 (layer 0) · most 858 (layer 29)"));
+  EXPECT_THAT(summary,
+              HasSubstr("mean 829 of 4,096 a layer · least 800 (layer 0) · most 858 (layer 29)"));
   EXPECT_THAT(summary, HasSubstr("22.0 MiB during the prefill"));
   EXPECT_THAT(summary, HasSubstr("next_token_kl 0.0125 nats"));
   EXPECT_THAT(summary, HasSubstr("seed      7\n"));
@@ -53,11 +54,11 @@ TEST(GenerationSummaryTest, EvenBudgetsAreOneNumber) {
 
 TEST(GenerationSummaryTest, ZeroesGiveNoNumbersThatAreNone) {
   for (const v1::GenerateComplete& complete : {v1::GenerateComplete(), [] {
-         v1::GenerateComplete one = TestComplete();
-         one.mutable_usage()->set_output_tokens(1);
-         one.mutable_timings()->Clear();
-         return one;
-       }()}) {
+                                                 v1::GenerateComplete one = TestComplete();
+                                                 one.mutable_usage()->set_output_tokens(1);
+                                                 one.mutable_timings()->Clear();
+                                                 return one;
+                                               }()}) {
     for (const std::string& text :
          {RenderSummary(complete, {.utf8 = true}), RenderShortSummary(complete, {.utf8 = true})}) {
       EXPECT_THAT(text, Not(HasSubstr("nan")));

@@ -27,7 +27,8 @@ TEST(InputFileTest, TextComesAsItIsWithoutAByteOrderMark) {
 
 TEST(InputFileTest, WhatCannotBeReadIsNamed) {
   EXPECT_EQ(ReadText("/no/such/file").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(ReadText("/no/such/file").status().message(), HasSubstr("/no/such/file: No such file"));
+  EXPECT_THAT(ReadText("/no/such/file").status().message(),
+              HasSubstr("/no/such/file: No such file"));
   EXPECT_THAT(ReadText("/").status().message(), HasSubstr("cannot read /"));
   EXPECT_THAT(ReadText(Write("")).status().message(), HasSubstr("is empty"));
   EXPECT_THAT(ReadText(Write("\xEF\xBB\xBF")).status().message(), HasSubstr("is empty"));

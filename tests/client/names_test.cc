@@ -6,9 +6,12 @@ namespace ripplekv {
 namespace {
 
 TEST(NamesTest, EveryKnownValueHasAName) {
-  for (int i = 1; i < v1::ComputeType_ARRAYSIZE; ++i) EXPECT_EQ(NameOf(v1::ComputeType(i)).find(' '), std::string::npos);
-  for (int i = 1; i < v1::KvType_ARRAYSIZE; ++i) EXPECT_EQ(NameOf(v1::KvType(i)).find(' '), std::string::npos);
-  for (int i = 1; i < v1::Pooling_ARRAYSIZE; ++i) EXPECT_EQ(NameOf(v1::Pooling(i)).find(' '), std::string::npos);
+  for (int i = 1; i < v1::ComputeType_ARRAYSIZE; ++i)
+    EXPECT_EQ(NameOf(v1::ComputeType(i)).find(' '), std::string::npos);
+  for (int i = 1; i < v1::KvType_ARRAYSIZE; ++i)
+    EXPECT_EQ(NameOf(v1::KvType(i)).find(' '), std::string::npos);
+  for (int i = 1; i < v1::Pooling_ARRAYSIZE; ++i)
+    EXPECT_EQ(NameOf(v1::Pooling(i)).find(' '), std::string::npos);
   for (int i = 1; i < v1::FinishReason_ARRAYSIZE; ++i) {
     EXPECT_EQ(NameOf(v1::FinishReason(i)).find("finish reason"), std::string::npos);
   }

@@ -11,7 +11,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(NumberListTest, TokenIdsInEveryNotation) {
-  for (const char* text : {"1 2 49151", "1,2,49151\n", "[1, 2, 49151]", " [ 1\n2\t49151 ]\n", "1, 2,\n49151,"}) {
+  for (const char* text :
+       {"1 2 49151", "1,2,49151\n", "[1, 2, 49151]", " [ 1\n2\t49151 ]\n", "1, 2,\n49151,"}) {
     const auto ids = ParseTokenIds(text);
     ASSERT_TRUE(ids.ok()) << text << ": " << ids.status();
     EXPECT_THAT(*ids, ElementsAre(1, 2, 49151)) << text;
@@ -19,7 +20,8 @@ TEST(NumberListTest, TokenIdsInEveryNotation) {
 }
 
 TEST(NumberListTest, WhatIsNoTokenIdIsNamed) {
-  EXPECT_THAT(ParseTokenIds("1 2 x3").status().message(), HasSubstr("number 3 is 'x3': not a token id"));
+  EXPECT_THAT(ParseTokenIds("1 2 x3").status().message(),
+              HasSubstr("number 3 is 'x3': not a token id"));
   EXPECT_THAT(ParseTokenIds("1 -2").status().message(), HasSubstr("number 2 is '-2'"));
   EXPECT_THAT(ParseTokenIds("2147483648").status().message(), HasSubstr("2147483648"));
   EXPECT_THAT(ParseTokenIds("1.5").status().message(), HasSubstr("1.5"));
@@ -43,8 +45,9 @@ TEST(NumberListTest, SensitivitiesFromNumbersAndFromAProfile) {
 }
 
 TEST(NumberListTest, SensitivitiesThatAreNone) {
-  for (const char* text : {"nan", "inf", "-1", "0.5 x", "", "{", "{}", "{\"profile\": 3}", "{\"profile\": {\"layers\": [1]}}",
-                           "{\"profile\": {\"layers\": []}}", "{\"profile\": {\"layers\": [{\"mean_kl\": \"x\"}]}}"}) {
+  for (const char* text : {"nan", "inf", "-1", "0.5 x", "", "{", "{}", "{\"profile\": 3}",
+                           "{\"profile\": {\"layers\": [1]}}", "{\"profile\": {\"layers\": []}}",
+                           "{\"profile\": {\"layers\": [{\"mean_kl\": \"x\"}]}}"}) {
     EXPECT_FALSE(ParseSensitivities(text).ok()) << text;
   }
 }

@@ -36,7 +36,8 @@ TEST(PlanViewTest, SaysWhatWasChanged) {
   v1::PlanBudgetsResponse response = TestPlan({300, 300});
   response.set_requested_positions(400);
   response.set_raised(true);
-  EXPECT_THAT(RenderPlan(response, 1000, {}), HasSubstr("raised from 400 positions to 256 a layer"));
+  EXPECT_THAT(RenderPlan(response, 1000, {}),
+              HasSubstr("raised from 400 positions to 256 a layer"));
   response.set_raised(false);
   response.set_clamped(true);
   EXPECT_THAT(RenderPlan(response, 1000, {}), HasSubstr("clamped from 400 positions"));
@@ -53,8 +54,8 @@ TEST(PlanViewTest, OtherModelsPlansHaveNoBytes) {
 }
 
 TEST(PlanViewTest, ConstantOneLayerAndEmptyPlansAreFreeOfNan) {
-  for (const std::vector<int>& positions :
-       {std::vector<int>(30, 200), std::vector<int>{1}, std::vector<int>{0, 0}, std::vector<int>{}}) {
+  for (const std::vector<int>& positions : {std::vector<int>(30, 200), std::vector<int>{1},
+                                            std::vector<int>{0, 0}, std::vector<int>{}}) {
     const std::string view = RenderPlan(TestPlan(positions), 1000, {.utf8 = true});
     EXPECT_THAT(view, Not(HasSubstr("nan")));
     EXPECT_THAT(view, Not(HasSubstr("inf")));
@@ -66,8 +67,8 @@ TEST(PlanViewTest, EveryWidthIsKept) {
   for (int l = 0; l < 80; ++l) positions.push_back(1000000 + l);
   for (int width = 50; width <= 200; ++width) {
     for (const bool utf8 : {false, true}) {
-      for (const absl::string_view line :
-           absl::StrSplit(RenderPlan(TestPlan(positions), 1000000000, {.utf8 = utf8, .width = width}), '\n')) {
+      for (const absl::string_view line : absl::StrSplit(
+               RenderPlan(TestPlan(positions), 1000000000, {.utf8 = utf8, .width = width}), '\n')) {
         ASSERT_LE(Columns(line), width) << line;
       }
     }

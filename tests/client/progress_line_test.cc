@@ -25,16 +25,19 @@ TEST(ProgressLineTest, TheTimeLeftFollowsTheFraction) {
   const ProgressState quarter = {.done = 6, .total = 24, .fraction = 0.25, .elapsed_seconds = 60};
   EXPECT_TRUE(absl::EndsWith(RenderProgress(quarter, {}), " 25 %  1:00, 3:00 left"));
   // Nothing is known at the start, and nothing is left at the end.
-  EXPECT_TRUE(absl::EndsWith(RenderProgress({.total = 24, .fraction = 0, .elapsed_seconds = 2}, {}), "  0 %  0:02"));
-  EXPECT_TRUE(absl::EndsWith(RenderProgress({.done = 24, .total = 24, .fraction = 1, .elapsed_seconds = 61}, {}), "100 %  1:01"));
+  EXPECT_TRUE(absl::EndsWith(RenderProgress({.total = 24, .fraction = 0, .elapsed_seconds = 2}, {}),
+                             "  0 %  0:02"));
+  EXPECT_TRUE(absl::EndsWith(
+      RenderProgress({.done = 24, .total = 24, .fraction = 1, .elapsed_seconds = 61}, {}),
+      "100 %  1:01"));
 }
 
 TEST(ProgressLineTest, EveryWidthIsKept) {
   for (int width = 20; width <= 200; ++width) {
     for (const double fraction : {0.0, 0.013, 0.5, 0.999, 1.0, 7.0, -1.0, std::nan("")}) {
-      const std::string line = RenderProgress(
-          {.done = 1, .total = 4096, .fraction = fraction, .elapsed_seconds = 3601},
-          {.interactive = true, .utf8 = true, .width = width});
+      const std::string line =
+          RenderProgress({.done = 1, .total = 4096, .fraction = fraction, .elapsed_seconds = 3601},
+                         {.interactive = true, .utf8 = true, .width = width});
       ASSERT_LT(Columns(line), width);
       ASSERT_FALSE(absl::StrContains(line, "nan"));
     }

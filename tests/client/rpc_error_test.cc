@@ -36,14 +36,17 @@ google::rpc::BadRequest Violations() {
 
 TEST(RpcErrorTest, EveryCodeKeepsItsNumber) {
   for (int code = 1; code <= 16; ++code) {
-    EXPECT_EQ(static_cast<int>(FromRpc(grpc::Status(static_cast<grpc::StatusCode>(code), "m"), "").code()), code);
+    EXPECT_EQ(static_cast<int>(
+                  FromRpc(grpc::Status(static_cast<grpc::StatusCode>(code), "m"), "").code()),
+              code);
   }
   EXPECT_TRUE(FromRpc(grpc::Status::OK, "id").ok());
 }
 
 TEST(RpcErrorTest, DetailsAreDecodedAndShown) {
   const google::rpc::BadRequest bad = Violations();
-  const absl::Status status = FromRpc(WithDetails(grpc::INVALID_ARGUMENT, "sampling.top_p is 7: out of range", {&bad}), "req-1");
+  const absl::Status status = FromRpc(
+      WithDetails(grpc::INVALID_ARGUMENT, "sampling.top_p is 7: out of range", {&bad}), "req-1");
   const RpcErrorDetails details = DetailsOf(status);
   ASSERT_EQ(details.field_violations.size(), 2u);
   EXPECT_EQ(details.field_violations[1].field, "stopping.max_tokens");
@@ -69,9 +72,11 @@ TEST(RpcErrorTest, RetryDelayResourceAndTheServersOwnRequestId) {
   resource.set_resource_name("abc");
   google::rpc::RequestInfo request;
   request.set_request_id("theirs");
-  const absl::Status status =
-      FromRpc(WithDetails(grpc::RESOURCE_EXHAUSTED, "the queue is full", {&retry, &resource, &request}), "ours");
-  EXPECT_EQ(ErrorText(status), "RESOURCE_EXHAUSTED: the queue is full\n  try again in 1.5 s\n  request id: theirs");
+  const absl::Status status = FromRpc(
+      WithDetails(grpc::RESOURCE_EXHAUSTED, "the queue is full", {&retry, &resource, &request}),
+      "ours");
+  EXPECT_EQ(ErrorText(status),
+            "RESOURCE_EXHAUSTED: the queue is full\n  try again in 1.5 s\n  request id: theirs");
   const auto json = nlohmann::json::parse(ErrorJson(status))["error"];
   EXPECT_EQ(json["retry_delay_seconds"], 1.5);
   EXPECT_EQ(json["resource_type"], "profile");
@@ -79,7 +84,8 @@ TEST(RpcErrorTest, RetryDelayResourceAndTheServersOwnRequestId) {
 }
 
 TEST(RpcErrorTest, BrokenDetailsAndMessagesDoNoHarm) {
-  const absl::Status broken = FromRpc(grpc::Status(grpc::INTERNAL, "", "\xFF\xFF not a status"), "");
+  const absl::Status broken =
+      FromRpc(grpc::Status(grpc::INTERNAL, "", "\xFF\xFF not a status"), "");
   EXPECT_EQ(ErrorText(broken), "INTERNAL: no message");
   const absl::Status bytes = FromRpc(grpc::Status(grpc::INTERNAL, "bad \xFF byte"), "");
   EXPECT_EQ(nlohmann::json::parse(ErrorJson(bytes))["error"]["message"], "bad \uFFFD byte");

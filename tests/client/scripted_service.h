@@ -92,7 +92,8 @@ class ScriptedService : public v1::DecodeService::Service,
 
   grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,
                         v1::TokenizeResponse* response) override {
-    const std::string& text = request->has_chat() ? request->chat().messages(0).content() : request->text();
+    const std::string& text =
+        request->has_chat() ? request->chat().messages(0).content() : request->text();
     for (const char byte : text) {
       response->add_token_ids(static_cast<unsigned char>(byte));
       response->add_tokens(std::string(1, byte));
@@ -102,7 +103,8 @@ class ScriptedService : public v1::DecodeService::Service,
 
   grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest* request,
                           v1::DetokenizeResponse* response) override {
-    for (const int id : request->token_ids()) response->mutable_raw()->push_back(static_cast<char>(id));
+    for (const int id : request->token_ids())
+      response->mutable_raw()->push_back(static_cast<char>(id));
     response->set_text("text");
     return grpc::Status::OK;
   }
@@ -161,7 +163,8 @@ class ScriptedService : public v1::DecodeService::Service,
 
   grpc::Status Check(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest* request,
                      grpc::health::v1::HealthCheckResponse* response) override {
-    if (!request->service().empty()) return grpc::Status(grpc::NOT_FOUND, "no service " + request->service());
+    if (!request->service().empty())
+      return grpc::Status(grpc::NOT_FOUND, "no service " + request->service());
     response->set_status(health_checks++ < serving_after
                              ? grpc::health::v1::HealthCheckResponse::NOT_SERVING
                              : grpc::health::v1::HealthCheckResponse::SERVING);

@@ -11,7 +11,11 @@ namespace {
 size_t FirstInvalidByDecoding(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
-    const int length = first < 0x80 ? 1 : (first >> 5) == 6 ? 2 : (first >> 4) == 14 ? 3 : (first >> 3) == 30 ? 4 : 0;
+    const int length = first < 0x80         ? 1
+                       : (first >> 5) == 6  ? 2
+                       : (first >> 4) == 14 ? 3
+                       : (first >> 3) == 30 ? 4
+                                            : 0;
     if (length == 0 || i + length > text.size()) return i;
     uint32_t code = length == 1 ? first : first & (0xFF >> (length + 1));
     for (int k = 1; k < length; ++k) {
@@ -34,7 +38,8 @@ TEST(Utf8Test, AgreesWithDecodingOnEveryTwoBytesAndSamplesOfFour) {
       for (const int c : {0x00, 0x7F, 0x80, 0xBF, 0xC0}) {
         const std::string four = {static_cast<char>(a), static_cast<char>(b), static_cast<char>(c),
                                   static_cast<char>(0x80), 'y'};
-        ASSERT_EQ(FirstInvalidUtf8(four), FirstInvalidByDecoding(four)) << a << " " << b << " " << c;
+        ASSERT_EQ(FirstInvalidUtf8(four), FirstInvalidByDecoding(four))
+            << a << " " << b << " " << c;
       }
     }
   }
@@ -51,7 +56,9 @@ TEST(Utf8Test, ColumnsAreCodePoints) {
 
 TEST(Utf8Test, ControlsCannotSteerATerminal) {
   EXPECT_EQ(WithoutControls("a\x1b[2Jb\n\tc\r\x07"), "a\uFFFD[2Jb\n\tc\uFFFD\uFFFD");
-  EXPECT_EQ(WithoutControls("\xC2\x9B" "31m"), "\uFFFD31m");  // CSI of the C1 controls
+  EXPECT_EQ(WithoutControls("\xC2\x9B"
+                            "31m"),
+            "\uFFFD31m");  // CSI of the C1 controls
   EXPECT_EQ(WithoutControls("né → 🙂"), "né → 🙂");
   EXPECT_EQ(WithoutControls("\xFFz"), "\uFFFDz");
 }

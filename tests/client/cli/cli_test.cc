@@ -1,4 +1,5 @@
-// The command `ripplekv` as a process against a scripted service: exit codes, what goes where, and signals.
+// The command `ripplekv` as a process against a scripted service: exit codes, what goes where, and
+// signals.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,7 +68,9 @@ class CliTest : public testing::Test {
     const pid_t child = fork();
     if (child == 0) {
       dup2(open(in_.c_str(), O_RDONLY), 0);
-      dup2(out_descriptor >= 0 ? out_descriptor : open(out_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600), 1);
+      dup2(out_descriptor >= 0 ? out_descriptor
+                               : open(out_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600),
+           1);
       dup2(open(err_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600), 2);
       for (int descriptor = 3; descriptor < 1024; ++descriptor) close(descriptor);
       execv(argv[0], argv.data());
@@ -106,7 +109,8 @@ TEST_F(CliTest, TextToOutputAndNothingElseWithoutATerminal) {
 TEST_F(CliTest, StatsGoToTheSide) {
   const Outcome outcome = Run({"generate", "--prompt", "hello", "--stats"});
   EXPECT_EQ(outcome.out, "hello\n");
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("prompt 4,096"), HasSubstr("20.2 %"), Not(HasSubstr("\033"))));
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("prompt 4,096"), HasSubstr("20.2 %"), Not(HasSubstr("\033"))));
 }
 
 TEST_F(CliTest, JsonIsOneObjectALineAndNothingElse) {
@@ -129,11 +133,42 @@ TEST_F(CliTest, JsonIsOneObjectALineAndNothingElse) {
 }
 
 TEST_F(CliTest, FlagsReachTheirFields) {
-  const Outcome outcome = Run(
-      {"generate", "--raw", "-p", "x", "--temperature", "0.5", "--top-k", "3", "--presence-penalty", "-1.5", "--seed",
-       "18446744073709551615", "--logit-bias", "42:-1.5", "--max-tokens", "9", "--stop", "-a", "--stop", "b b",
-       "--stop-token-id", "5", "--ignore-eos", "--total-positions", "24000", "--ripple-r", "2", "--snapkv-window",
-       "16", "--snapkv-pooling", "mean", "--logprobs", "0", "--next-token-kl", "--request-id", "mine"});
+  const Outcome outcome = Run({"generate",
+                               "--raw",
+                               "-p",
+                               "x",
+                               "--temperature",
+                               "0.5",
+                               "--top-k",
+                               "3",
+                               "--presence-penalty",
+                               "-1.5",
+                               "--seed",
+                               "18446744073709551615",
+                               "--logit-bias",
+                               "42:-1.5",
+                               "--max-tokens",
+                               "9",
+                               "--stop",
+                               "-a",
+                               "--stop",
+                               "b b",
+                               "--stop-token-id",
+                               "5",
+                               "--ignore-eos",
+                               "--total-positions",
+                               "24000",
+                               "--ripple-r",
+                               "2",
+                               "--snapkv-window",
+                               "16",
+                               "--snapkv-pooling",
+                               "mean",
+                               "--logprobs",
+                               "0",
+                               "--next-token-kl",
+                               "--request-id",
+                               "mine"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const v1::GenerateRequest& request = service_.last_request;
   EXPECT_EQ(request.text(), "x");
@@ -158,10 +193,12 @@ TEST_F(CliTest, FlagsReachTheirFields) {
 }
 
 TEST_F(CliTest, PromptsFromDocumentsMessagesAndIds) {
-  EXPECT_EQ(Run({"generate", "--document", InputFile("A tale.\n"), "--question", "Who?"}).out, "A tale.\n\nWho?\n");
+  EXPECT_EQ(Run({"generate", "--document", InputFile("A tale.\n"), "--question", "Who?"}).out,
+            "A tale.\n\nWho?\n");
   InputFile("From input.");
   EXPECT_EQ(Run({"generate", "-d", "-", "-q", "Who?"}).out, "From input.\n\nWho?\n");
-  EXPECT_EQ(Run({"generate", "-m", "user:a", "-m", "assistant:b", "-m", "user:c: d"}).out, "a|b|c: d\n");
+  EXPECT_EQ(Run({"generate", "-m", "user:a", "-m", "assistant:b", "-m", "user:c: d"}).out,
+            "a|b|c: d\n");
   EXPECT_EQ(Run({"generate", "--system", "s", "-p", "p"}).out, "s|p\n");
   EXPECT_EQ(Run({"generate", "--token-ids", InputFile("[7, 8]")}).exit_code, 0);
   EXPECT_THAT(service_.last_request.token_ids().ids(), testing::ElementsAre(7, 8));
@@ -205,13 +242,24 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
 
 TEST_F(CliTest, HelpOfEveryCommandExitsWith0AndFitsTheWidth) {
   for (const std::vector<std::string>& command :
-       std::vector<std::vector<std::string>>{{}, {"generate"}, {"chat"}, {"calibrate"}, {"profile"}, {"profile", "list"},
-                                             {"profile", "delete"}, {"plan"}, {"model"}, {"health"}, {"tokenize"}, {"detokenize"}}) {
+       std::vector<std::vector<std::string>>{{},
+                                             {"generate"},
+                                             {"chat"},
+                                             {"calibrate"},
+                                             {"profile"},
+                                             {"profile", "list"},
+                                             {"profile", "delete"},
+                                             {"plan"},
+                                             {"model"},
+                                             {"health"},
+                                             {"tokenize"},
+                                             {"detokenize"}}) {
     std::vector<std::string> arguments = command;
     arguments.push_back("--help");
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 0);
-    EXPECT_THAT(outcome.out, AllOf(HasSubstr("Usage:"), HasSubstr("Examples:"), Not(HasSubstr("\n\n\n"))));
+    EXPECT_THAT(outcome.out,
+                AllOf(HasSubstr("Usage:"), HasSubstr("Examples:"), Not(HasSubstr("\n\n\n"))));
     std::istringstream lines(outcome.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   }
@@ -222,7 +270,8 @@ TEST_F(CliTest, FailedCallsExitWith1AndSayWhy) {
   const Outcome invalid = Run({"generate", "-p", "invalid"});
   EXPECT_EQ(invalid.exit_code, 1);
   EXPECT_EQ(invalid.err,
-            "ripplekv: INVALID_ARGUMENT: the request is not valid\n  sampling.top_p is 7: must be above 0 to 1\n"
+            "ripplekv: INVALID_ARGUMENT: the request is not valid\n  sampling.top_p is 7: must be "
+            "above 0 to 1\n"
             "  request id: made\n");
   EXPECT_THAT(Run({"generate", "-p", "full"}).err, HasSubstr("try again in 3 s"));
   const Outcome json = Run({"--json", "generate", "-p", "full"});
@@ -233,7 +282,8 @@ TEST_F(CliTest, FailedCallsExitWith1AndSayWhy) {
   const Outcome cut = Run({"generate", "-p", "cut"});
   EXPECT_EQ(cut.exit_code, 1);
   EXPECT_EQ(cut.out, "cut\n");
-  EXPECT_THAT(Run({"generate", "-p", "slow", "--timeout", "0.2"}).err, HasSubstr("DEADLINE_EXCEEDED"));
+  EXPECT_THAT(Run({"generate", "-p", "slow", "--timeout", "0.2"}).err,
+              HasSubstr("DEADLINE_EXCEEDED"));
 }
 
 TEST_F(CliTest, ANamedAddressWithoutAServerTellsHowToStartOne) {
@@ -241,19 +291,22 @@ TEST_F(CliTest, ANamedAddressWithoutAServerTellsHowToStartOne) {
   const Outcome outcome = Run({"model"});
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("no server can be reached at " + service_.address()));
-  EXPECT_THAT(outcome.err, HasSubstr("ripplekv-server --model FILE --listen " + service_.address()));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("ripplekv-server --model FILE --listen " + service_.address()));
 }
 
 TEST_F(CliTest, InterruptCancelsTheCallAndExitsWith130) {
   const pid_t child = Start({"generate", "-p", "slow"});
   // The first half of the answer is there once the call runs.
-  for (int i = 0; i < 2000 && Slurp(out_).empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 2000 && Slurp(out_).empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   kill(child, SIGINT);
   const Outcome outcome = Wait(child);
   EXPECT_EQ(outcome.exit_code, 130);
   EXPECT_EQ(outcome.out, "sl\n");
   EXPECT_THAT(outcome.err, HasSubstr("interrupted"));
-  for (int i = 0; i < 2000 && !service_.cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 2000 && !service_.cancelled; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_TRUE(service_.cancelled);
 }
 
@@ -268,7 +321,8 @@ TEST_F(CliTest, ABrokenPipeEndsItQuietlyAndFreesTheServer) {
   const Outcome outcome = Wait(child);
   EXPECT_EQ(outcome.signal, SIGPIPE);
   EXPECT_EQ(outcome.err, "");
-  for (int i = 0; i < 2000 && !service_.cancelled; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 2000 && !service_.cancelled; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_TRUE(service_.cancelled);
 }
 
@@ -312,10 +366,12 @@ TEST_F(CliTest, HealthIs0OnlyWhenServing) {
 }
 
 TEST_F(CliTest, CalibrationShowsFewLinesWithoutATerminal) {
-  const Outcome outcome = Run({"calibrate", "--examples", "2", "--text-file", InputFile("text"), "--force"});
+  const Outcome outcome =
+      Run({"calibrate", "--examples", "2", "--text-file", InputFile("text"), "--force"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(StartsWith("Profile cccc"), EndsWith(".\n")));
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("0/24 examples"), HasSubstr("24/24 examples 100 %"), Not(HasSubstr("\r"))));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("0/24 examples"), HasSubstr("24/24 examples 100 %"),
+                                 Not(HasSubstr("\r"))));
   // 101 progress messages arrive within one interval.
   EXPECT_LE(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 10);
   EXPECT_EQ(service_.last_calibration.settings().examples(), 2);
@@ -337,7 +393,8 @@ TEST_F(CliTest, PlansFromAProfilesJson) {
   const Outcome profile = Run({"profile", "--json"});
   ASSERT_EQ(profile.exit_code, 0);
   InputFile(profile.out);
-  const Outcome plan = Run({"plan", "-t", "1000", "--sensitivities", "-", "--retention", "0.1", "--min-positions", "0"});
+  const Outcome plan = Run(
+      {"plan", "-t", "1000", "--sensitivities", "-", "--retention", "0.1", "--min-positions", "0"});
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("┃"));
   EXPECT_THAT(service_.last_plan_request.inline_().mean_kl(), testing::ElementsAre(0.5, 0.25));
@@ -348,7 +405,8 @@ TEST_F(CliTest, PlansFromAProfilesJson) {
 
 TEST_F(CliTest, TokenizeAndDetokenize) {
   EXPECT_EQ(Run({"tokenize", "--raw", "-p", "a\n"}).out, "97 10\n");
-  EXPECT_EQ(Run({"tokenize", "--raw", "-p", "a\n", "--tokens"}).out, "      97  'a'\n      10  '\\n'\n");
+  EXPECT_EQ(Run({"tokenize", "--raw", "-p", "a\n", "--tokens"}).out,
+            "      97  'a'\n      10  '\\n'\n");
   EXPECT_EQ(Run({"detokenize", "97", "255"}).out, "a\xFF");
   EXPECT_EQ(nlohmann::json::parse(Run({"--json", "detokenize", "97"}).out)["raw"], "YQ==");
 }
