@@ -1,7 +1,6 @@
 """CalibrationService: measuring, joining, leaving, stored profiles, budgets, and which profile becomes the plan."""
 
 import math
-import statistics
 import threading
 
 import grpc
@@ -439,6 +438,6 @@ def test_a_request_waits_for_one_slice_at_most(start_server, model_path, tokeniz
     metrics = server.metrics()
     assert metrics["ripplekv_calibration_running"] == 1, "the measurement must run all the while"
     print(f"longest wait {max(waits):.3f} s, a prefix pass {min(passes):.3f} s")
-    assert statistics.median(waits) < min(passes) / 3
+    assert max(waits) < min(passes) / 3
     before = metrics["ripplekv_calibration_progress_ratio"]
     wait_until(lambda: server.metrics()["ripplekv_calibration_progress_ratio"] > before, 60, "progress")
