@@ -21,6 +21,7 @@
 #include "kernels/thread_pool.h"
 #include "model/chunk_attention.h"
 #include "model/decoder.h"
+#include "model/load_decoder.h"
 
 namespace ripplekv {
 namespace {
@@ -64,16 +65,8 @@ absl::Status PrefixPass(Decoder& decoder, absl::Span<const int32_t> tokens) {
 
 int Main(int argc, char** argv) {
   if (argc < 4 || argc > 6) return Fail("arguments: MODEL fp32|bf16 THREADS [EXAMPLES [ROUNDS]]");
-  auto file = GgufFile::Open(argv[1]);
-  if (!file.ok()) return Fail(std::string(file.status().message()));
-  auto config = ModelConfig::FromGguf(*file);
-  if (!config.ok()) return Fail(std::string(config.status().message()));
-  auto weights = Weights::Load(*file, *config);
-  if (!weights.ok()) return Fail(std::string(weights.status().message()));
-  auto compute = ParseComputeType(argv[2]);
-  if (!compute.ok()) return Fail(std::string(compute.status().message()));
   ThreadPool pool(std::atoi(argv[3]));
-  auto decoder = Decoder::Create(*weights, *compute, &pool);
+  auto decoder = LoadDecoder(argv[1], argv[2], &pool);
   if (!decoder.ok()) return Fail(std::string(decoder.status().message()));
 
   CalibrationSettings settings;
@@ -85,7 +78,8 @@ int Main(int argc, char** argv) {
   for (auto& ids : examples) {
     for (int64_t t = 0; t < settings.example_tokens(); ++t) {
       state = state * 1664525u + 1013904223u;
-      ids.push_back(static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(config->vocab)));
+      ids.push_back(
+          static_cast<int32_t>((state >> 8) % static_cast<uint32_t>((*decoder)->config().vocab)));
     }
   }
 

@@ -25,49 +25,37 @@ int AvailableThreads() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-CLI::Validator AboveZeroTo(double high) {
-  const std::string range = absl::StrCat("above 0 to ", high);
+// A number that `accept` takes; `complaint` leads to the range in the error.
+template <typename Number, typename Accept>
+CLI::Validator NumberThat(std::string range, std::string complaint, Accept accept) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value > 0 && value <= high) return "";
-        return absl::StrCat("'", text, "' is not ", range);
+        Number value = 0;
+        if (CLI::detail::lexical_cast(text, value) && accept(value)) return "";
+        return absl::StrCat("'", text, "' is not ", complaint, range);
       },
       range);
+}
+
+CLI::Validator AboveZeroTo(double high) {
+  return NumberThat<double>(absl::StrCat("above 0 to ", high), "",
+                            [=](double value) { return value > 0 && value <= high; });
 }
 
 CLI::Validator Between(double low, double high) {
-  const std::string range = absl::StrCat(low, " to ", high);
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
-        return absl::StrCat("'", text, "' is not within ", range);
-      },
-      range);
+  return NumberThat<double>(absl::StrCat(low, " to ", high), "within ",
+                            [=](double value) { return value >= low && value <= high; });
 }
 
 CLI::Validator Whole(int64_t low, int64_t high) {
-  const std::string range = absl::StrCat(low, " to ", high);
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        int64_t value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return "";
-        return absl::StrCat("'", text, "' is not a whole number from ", range);
-      },
-      range);
+  return NumberThat<int64_t>(absl::StrCat(low, " to ", high), "a whole number from ",
+                             [=](int64_t value) { return value >= low && value <= high; });
 }
 
 CLI::Validator OddUpTo(int64_t high) {
-  const std::string range = absl::StrCat("odd, 1 to ", high);
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        int64_t value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= 1 && value <= high && value % 2 == 1)
-          return "";
-        return absl::StrCat("'", text, "' is not ", range);
-      },
-      range);
+  return NumberThat<int64_t>(
+      absl::StrCat("odd, 1 to ", high), "",
+      [=](int64_t value) { return value >= 1 && value <= high && value % 2 == 1; });
 }
 
 CLI::Validator OneOf(std::vector<std::string> names) {

@@ -21,6 +21,7 @@
 #include "calibration/statistics.h"
 #include "kernels/thread_pool.h"
 #include "model/decoder.h"
+#include "model/load_decoder.h"
 
 namespace ripplekv {
 namespace {
@@ -67,16 +68,8 @@ int Main(int argc, char** argv) {
   for (int i = 7; i < argc; ++i) {
     if (!Set(argv[i], settings, batching)) return Fail(std::string("unknown argument ") + argv[i]);
   }
-  auto file = GgufFile::Open(argv[1]);
-  if (!file.ok()) return Fail(std::string(file.status().message()));
-  auto config = ModelConfig::FromGguf(*file);
-  if (!config.ok()) return Fail(std::string(config.status().message()));
-  auto weights = Weights::Load(*file, *config);
-  if (!weights.ok()) return Fail(std::string(weights.status().message()));
-  auto compute = ParseComputeType(argv[2]);
-  if (!compute.ok()) return Fail(std::string(compute.status().message()));
   ThreadPool pool(std::atoi(argv[3]));
-  auto decoder = Decoder::Create(*weights, *compute, &pool);
+  auto decoder = LoadDecoder(argv[1], argv[2], &pool);
   if (!decoder.ok()) return Fail(std::string(decoder.status().message()));
 
   std::ifstream in(argv[4], std::ios::binary);
@@ -112,10 +105,10 @@ int Main(int argc, char** argv) {
   profile.key.compute_type = argv[2];
   profile.key.settings = settings;
   profile.key.corpus_digest = std::string(64, '0');
-  profile.model_name = config->name;
+  profile.model_name = (*decoder)->config().name;
   profile.corpus_name = "inline";
   profile.software_version = "test";
-  profile.layers = config->layers;
+  profile.layers = (*decoder)->config().layers;
   profile.examples_computed = settings.examples;
   profile.sensitivity = std::move(statistics.mean);
   profile.standard_error = std::move(statistics.standard_error);

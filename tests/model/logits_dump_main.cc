@@ -19,6 +19,7 @@
 #include "kernels/bf16.h"
 #include "model/chunk_attention.h"
 #include "model/decoder.h"
+#include "model/load_decoder.h"
 
 namespace ripplekv {
 namespace {
@@ -115,16 +116,8 @@ int Fail(const std::string& message) {
 
 int Main(int argc, char** argv) {
   if (argc != 7) return Fail("arguments: MODEL fp32|bf16 chunk|rows THREADS TOKENS.i32 LOGITS.f32");
-  auto file = GgufFile::Open(argv[1]);
-  if (!file.ok()) return Fail(std::string(file.status().message()));
-  auto config = ModelConfig::FromGguf(*file);
-  if (!config.ok()) return Fail(std::string(config.status().message()));
-  auto weights = Weights::Load(*file, *config);
-  if (!weights.ok()) return Fail(std::string(weights.status().message()));
-  auto compute = ParseComputeType(argv[2]);
-  if (!compute.ok()) return Fail(std::string(compute.status().message()));
   ThreadPool pool(std::atoi(argv[4]));
-  auto decoder = Decoder::Create(*weights, *compute, &pool);
+  auto decoder = LoadDecoder(argv[1], argv[2], &pool);
   if (!decoder.ok()) return Fail(std::string(decoder.status().message()));
 
   std::ifstream in(argv[5], std::ios::binary);
@@ -133,16 +126,16 @@ int Main(int argc, char** argv) {
   std::vector<int32_t> tokens(bytes.size() / sizeof(int32_t));
   std::memcpy(tokens.data(), bytes.data(), tokens.size() * sizeof(int32_t));
   for (int32_t t : tokens) {
-    if (t < 0 || t >= config->vocab) return Fail("token id out of range");
+    if (t < 0 || t >= (*decoder)->config().vocab) return Fail("token id out of range");
   }
 
-  std::vector<float> hidden(tokens.size() * static_cast<size_t>(config->hidden));
+  std::vector<float> hidden(tokens.size() * static_cast<size_t>((*decoder)->config().hidden));
   if (std::string_view(argv[3]) == "rows") {
     RowByRow(**decoder, tokens, hidden);
   } else if (absl::Status s = Chunked(**decoder, tokens, hidden); !s.ok()) {
     return Fail(std::string(s.message()));
   }
-  std::vector<float> logits(tokens.size() * static_cast<size_t>(config->vocab));
+  std::vector<float> logits(tokens.size() * static_cast<size_t>((*decoder)->config().vocab));
   (*decoder)->Logits(hidden.data(), static_cast<int>(tokens.size()), logits.data());
   std::ofstream out(argv[6], std::ios::binary);
   out.write(reinterpret_cast<const char*>(logits.data()),

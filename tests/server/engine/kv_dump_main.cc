@@ -27,7 +27,7 @@
 
 #include "calibration/policy/plan.h"
 #include "kernels/kl_divergence.h"
-#include "model/gguf.h"
+#include "model/load_decoder.h"
 #include "server/engine/decode_step.h"
 #include "server/engine/prefill.h"
 #include "server/kv/invariants.h"
@@ -69,16 +69,8 @@ absl::StatusOr<Plan> MakePlan(int layers, std::map<std::string, std::string>& ar
 }
 
 absl::Status Run(std::map<std::string, std::string> args) {
-  auto file = GgufFile::Open(args["model"]);
-  if (!file.ok()) return file.status();
-  auto config = ModelConfig::FromGguf(*file);
-  if (!config.ok()) return config.status();
-  auto weights = Weights::Load(*file, *config);
-  if (!weights.ok()) return weights.status();
-  auto compute = ParseComputeType(args["compute"]);
-  if (!compute.ok()) return compute.status();
   ThreadPool pool(std::atoi(args["threads"].c_str()));
-  auto decoder = Decoder::Create(*weights, *compute, &pool);
+  auto decoder = LoadDecoder(args["model"], args["compute"], &pool);
   if (!decoder.ok()) return decoder.status();
   const ModelConfig& c = (*decoder)->config();
 
