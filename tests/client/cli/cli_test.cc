@@ -54,6 +54,10 @@ class CliTest : public testing::Test {
     setenv("RIPPLEKV_SERVER", service_.address().c_str(), 1);
   }
 
+  void TearDown() override {
+    for (const std::string& file : {out_, err_, in_}) unlink(file.c_str());
+  }
+
   std::string InputFile(const std::string& bytes) {
     std::ofstream(in_, std::ios::binary) << bytes;
     return in_;
