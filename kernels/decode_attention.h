@@ -14,6 +14,13 @@ struct PagedSequence {
   const std::byte* const* pages =
       nullptr;  // [ceil(rows / rows_per_page)], each aligned to 64 bytes
   int64_t rows = 0;
+
+  /// Where not null: the attention mass of this step. For row mass_first_row + i of KV head h,
+  /// mass[h * mass_stride + i] becomes the sum of the row's softmax probabilities over the query
+  /// heads of its group.
+  float* mass = nullptr;
+  int64_t mass_stride = 0;
+  int64_t mass_first_row = 0;  // [0, rows]
 };
 
 inline constexpr int kDecodeAttentionSplitRows = 256;

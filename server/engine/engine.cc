@@ -48,7 +48,7 @@ class Engine::Impl {
   absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(GenerateRequest request,
                                                         std::shared_ptr<GenerationSink> sink) {
     auto handle = TrySubmit(std::move(request), std::move(sink));
-    if (!handle.ok() && observer_ != nullptr) observer_->OnRefused(handle.status());
+    if (!handle.ok() && observer_ != nullptr) observer_->OnRefused(RefusalReason::kInvalid, handle.status());
     return handle;
   }
 
@@ -383,6 +383,14 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(
   return impl_->Submit(std::move(request), std::move(sink));
 }
 
+absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(ScoreRequest,
+                                                              std::shared_ptr<ScoreSink>) {
+  return absl::UnimplementedError("Score");
+}
+absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(ContextRequest,
+                                                              std::shared_ptr<ContextSink>) {
+  return absl::UnimplementedError("CreateContext");
+}
 absl::Status Engine::SubmitBackground(std::shared_ptr<BackgroundJob> job) {
   return impl_->SubmitBackground(std::move(job));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,16 +12,29 @@
 #include "kernels/kv_page.h"
 #include "model/decoder.h"
 #include "model/tokenizer.h"
+
 #include "server/engine/engine_observer.h"
 #include "server/engine/request.h"
 #include "server/engine/request_handle.h"
 
 namespace ripplekv {
 
+class ContextRegistry;
+
 struct EngineOptions {
   size_t kv_memory_bytes = size_t{256} << 20;
-  int max_queue = 64;             // waiting requests, at least 1; beyond: RESOURCE_EXHAUSTED
+  // Activations: residual streams of prompts on their way, scores, logits.
+  size_t work_memory_bytes = size_t{512} << 20;
+  int max_batch = Decoder::kMaxRows;  // requests at work at once, [1, Decoder::kMaxRows]
+  int max_queue = 64;  // waiting requests, at least 1; beyond: RESOURCE_EXHAUSTED
+  // A request that waits longer ends with RESOURCE_EXHAUSTED; zero: it waits as long as it takes.
+  std::chrono::milliseconds queue_timeout{0};
   int32_t max_prompt_tokens = 0;  // 0: the model's context_length - 1; sizes the arena's prefill layer
+  int32_t growth_cap = 0;         // of requests that do not say; see KvParams
+  // All contexts' pages together; zero: no contexts. Within kv_memory_bytes.
+  size_t context_memory_bytes = size_t{64} << 20;
+  std::chrono::milliseconds context_idle{std::chrono::minutes(60)};  // then it expires; zero: never
+  double fidelity_sample = 0;  // share of requests whose next_token_kl is measured, [0, 1]
   // After every step; a broken one fails the request with INTERNAL.
 #ifdef NDEBUG
   bool check_invariants = false;
@@ -29,8 +43,9 @@ struct EngineOptions {
 #endif
 };
 
-/// Generates, one request at a time, on one thread of its own that owns the decoder, the page arena
-/// and the sequences. All public methods may be called from any thread unless they say otherwise.
+/// Serves many requests at once on one thread of its own that owns the decoder, the page arena and
+/// the sequences (README.md in this directory tells how). All public methods may be called from any
+/// thread unless they say otherwise.
 class Engine {
  public:
   static constexpr int kRowsPerPage = 32;
@@ -55,9 +70,16 @@ class Engine {
   /// request that fits), UNAVAILABLE (draining).
   absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(GenerateRequest request,
                                                         std::shared_ptr<GenerationSink> sink);
+  absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(ScoreRequest request,
+                                                        std::shared_ptr<ScoreSink> sink);
+  absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(ContextRequest request,
+                                                        std::shared_ptr<ContextSink> sink);
 
-  /// Adds a job. One Step runs whenever no request waits or runs, and at least one between two
-  /// requests; several jobs take turns. The engine lets go of a job, on its own thread, when it is
+  /// The contexts that can be used now.
+  ContextRegistry& contexts();
+
+  /// Adds a job. Its slices run between the steps of requests (see Scheduler); several jobs take
+  /// turns. The engine lets go of a job, on its own thread, when it is
   /// done, failed (a job reports its own error) or the engine shuts down. UNAVAILABLE when
   /// draining.
   absl::Status SubmitBackground(std::shared_ptr<BackgroundJob> job);

@@ -9,13 +9,38 @@
 
 namespace ripplekv {
 
+/// Why a request never ran or was ended unserved.
+enum class RefusalReason {
+  kInvalid,        // INVALID_ARGUMENT and the like
+  kTooLarge,       // can never fit
+  kQueueFull,      // --max-queue
+  kQueueTimeout,   // waited too long
+  kContextMemory,  // no room for another context
+  kShuttingDown,
+};
+
+/// What one turn of the engine's loop did, in this order: a decode step, then at most one slice of
+/// a prefill or of a background job.
+struct StepRecord {
+  int decode_rows = 0;  // sequences that got a token; 0: no decode step
+  double decode_seconds = 0;
+  enum class Slice { kNone, kPrefillChunk, kPrefillCompaction, kLogits, kBackground };
+  Slice slice = Slice::kNone;
+  double slice_seconds = 0;
+};
+
 /// Counters and histograms of the engine. Calls come from the engine's thread, OnRefused from the
 /// submitting one; they must be quick and thread-safe.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
-  /// Submit answered `status`: the request never ran.
-  virtual void OnRefused(const absl::Status& /*status*/) {}
+  /// Submit answered `status`, or the request ended while it waited: it never ran.
+  virtual void OnRefused(RefusalReason /*reason*/, const absl::Status& /*status*/) {}
+  /// A request got its pages and starts.
+  virtual void OnAdmitted() {}
+  virtual void OnStep(const StepRecord& /*step*/) {}
+  /// Bounded growth compacted so many layers of one sequence.
+  virtual void OnCompaction(int64_t /*layers*/) {}
   virtual void OnQueueTime(double /*seconds*/) {}
   /// The prompt is in the cache: of prompt_tokens * layers positions (per KV head) so many were
   /// kept.
@@ -23,7 +48,7 @@ class EngineObserver {
                          int64_t /*dropped_positions*/) {}
   virtual void OnFirstToken(double /*seconds_since_submit*/) {}
   virtual void OnTokenInterval(double /*seconds*/) {}
-  virtual void OnNextTokenKl(double /*nats*/) {}
+  virtual void OnNextTokenKl(double /*nats*/, double /*floor_nats*/) {}
   /// An accepted request is over; OK where it completed.
   virtual void OnRequestEnd(const absl::Status& /*status*/, int64_t /*prompt_tokens*/,
                             int64_t /*completion_tokens*/) {}
@@ -37,7 +62,8 @@ struct LayerStats {
 
 /// The engine's gauges at the end of its latest step.
 struct EngineStats {
-  int64_t running = 0;
+  int64_t running = 0;     // requests at work, prefilling or decoding
+  int64_t prefilling = 0;  // of which so many are still at their prompt
   int64_t queued = 0;
   int64_t background_jobs = 0;
   std::vector<LayerStats> layers;
@@ -45,6 +71,13 @@ struct EngineStats {
   size_t kv_used_bytes = 0;        // pages in use and the prefill layer
   size_t kv_reserved_bytes = 0;    // promised to running requests, not yet used
   size_t prefill_layer_bytes = 0;  // of kv_used_bytes
+  int64_t free_pages = 0;          // neither used nor reserved
+  size_t work_total_bytes = 0;     // --work-memory
+  size_t work_reserved_bytes = 0;
+  int64_t contexts = 0;
+  size_t context_bytes = 0;  // of kv_used_bytes
+  int64_t contexts_evicted = 0;  // since the start
+  int64_t contexts_expired = 0;
 };
 
 }  // namespace ripplekv

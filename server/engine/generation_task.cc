@@ -76,13 +76,13 @@ absl::Status GenerationTask::FinishPrefill() {
   const auto prompt_tokens = static_cast<int64_t>(request_->request.prompt.size());
   int64_t kept = 0;
   for (int l = 0; l < cache_.layers(); ++l) {
-    completion_.layers.push_back({cache_.rows(l), cache_.bytes(l)});
+    completion_.cache.layers.push_back({cache_.rows(l), cache_.bytes(l)});
     kept += cache_.rows(l);
   }
   const int64_t all = prompt_tokens * cache_.layers();
-  completion_.kept_bytes = static_cast<size_t>(kept) * resources_.layout.RowBytes();
-  completion_.full_bytes = static_cast<size_t>(all) * resources_.layout.RowBytes();
-  completion_.peak_prefill_bytes = resources_.arena->peak_bytes() - arena_before_bytes_;
+  completion_.cache.kept_bytes = static_cast<size_t>(kept) * resources_.layout.RowBytes();
+  completion_.cache.full_bytes = static_cast<size_t>(all) * resources_.layout.RowBytes();
+  completion_.cache.peak_prefill_bytes = resources_.arena->peak_bytes() - arena_before_bytes_;
   completion_.usage.prompt_tokens = prompt_tokens;
   completion_.seed = sampler_.seed();
   if (resources_.observer != nullptr)
@@ -106,7 +106,7 @@ absl::Status GenerationTask::MeasureNextTokenKl() {
   completion_.next_token_kl =
       KlDivergenceOfLogits(logits_.data(), over_cache.data(), static_cast<int64_t>(logits_.size()));
   if (resources_.observer != nullptr)
-    resources_.observer->OnNextTokenKl(*completion_.next_token_kl);
+    resources_.observer->OnNextTokenKl(*completion_.next_token_kl, 0);
   return absl::OkStatus();
 }
 

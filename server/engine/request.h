@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,8 +12,12 @@
 #include "absl/status/status.h"
 #include "calibration/policy/plan.h"
 #include "calibration/policy/selector.h"
+#include "model/chat_template.h"
 
 namespace ripplekv {
+
+class ContextLease;
+struct ContextInfo;
 
 using Clock = std::chrono::steady_clock;
 
@@ -54,19 +59,59 @@ struct KvParams {
   std::optional<Size> size;
   std::optional<Allocator> allocator;
   std::optional<SelectorSpec> selector;
+  // Bounded decode growth: rows a layer may grow beyond the prompt's before it is compacted back to
+  // them, [kMinGrowthCap, kMaxGrowthCap]; 0: it grows with the output.
+  std::optional<int32_t> growth_cap;
+  static constexpr int32_t kMinGrowthCap = 16;
+  static constexpr int32_t kMaxGrowthCap = 1 << 20;
+};
+
+/// What a context was made from. Requests over it need it whole: penalties count its tokens, and a
+/// chat goes on from its messages.
+struct ContextOrigin {
+  std::vector<int32_t> tokens;
+  std::vector<ChatMessage> chat;  // empty: not made from a chat
 };
 
 struct GenerateRequest {
-  std::string id;               // for logs; the engine does not interpret it
-  std::vector<int32_t> prompt;  // 1 to context_length - 1 tokens
+  std::string id;  // for logs; the engine does not interpret it
+  // 1 token at least; with the context's tokens at most context_length - 1.
+  std::vector<int32_t> prompt;
+  // The prompt goes on from it, at the positions that follow; every row of the prompt is kept then,
+  // and of `kv` only growth_cap may be given. Null: none.
+  std::shared_ptr<const ContextLease> context;
   SamplingParams sampling;
   StoppingParams stopping;
   KvParams kv;
   std::optional<int32_t>
       logprobs;  // absent: none; n in [0, 20]: the token's own and the n likeliest
-  bool next_token_kl =
-      false;  // measure KL(exact prefill || compressed cache) at the prompt's last token
+  // Measure KL(exact prefill || compressed cache) at the prompt's last token, and its floor. Not
+  // over a context.
+  bool next_token_kl = false;
   std::optional<Clock::time_point> deadline;  // DEADLINE_EXCEEDED once passed, queued or running
+};
+
+/// Log-likelihoods of given continuations of a prompt, which is prefilled once.
+struct ScoreRequest {
+  static constexpr int kMaxContinuations = 256;
+  std::string id;
+  std::vector<int32_t> prompt;  // may be empty over a context
+  std::shared_ptr<const ContextLease> context;
+  // 1 to kMaxContinuations, each of at least one token; context, prompt and any of them within
+  // context_length.
+  std::vector<std::vector<int32_t>> continuations;
+  KvParams kv;  // as in GenerateRequest; growth_cap has no meaning and must be absent
+  std::optional<Clock::time_point> deadline;
+};
+
+/// A prompt to be compressed once and asked often.
+struct ContextRequest {
+  std::string id;
+  std::vector<int32_t> prompt;  // 1 to context_length - 1 tokens
+  KvParams kv;                  // fixed for all requests over it; growth_cap must be absent
+  std::string owner;            // the caller's identity
+  std::vector<ChatMessage> chat;  // what the prompt was rendered from, if a chat
+  std::optional<Clock::time_point> deadline;
 };
 
 struct TokenLogprob {
@@ -97,15 +142,24 @@ struct LayerUsage {
 };
 
 struct Usage {
-  int64_t prompt_tokens = 0;
+  int64_t context_tokens = 0;  // of the context, not prefilled again
+  int64_t prompt_tokens = 0;   // prefilled
   int64_t completion_tokens = 0;
 };
 
 struct Timings {
   double queue_seconds = 0;    // submitted -> started
   double prefill_seconds = 0;  // started -> first token's logits, without the next_token_kl query
-  double decode_seconds = 0;   // the rest
+  double decode_seconds = 0;   // the rest; Score: the continuations
   double first_token_seconds = 0;  // submitted -> first token delivered
+};
+
+/// What a sequence's cache took, a context's rows included.
+struct CacheUsage {
+  std::vector<LayerUsage> layers;  // one a layer
+  size_t kept_bytes = 0;           // of the kept rows, without the rounding up to pages
+  size_t full_bytes = 0;           // of the rows if every position were kept
+  size_t peak_prefill_bytes = 0;   // this request's KV pages and full layer at their highest
 };
 
 struct Completion {
@@ -113,26 +167,62 @@ struct Completion {
   std::string matched_stop_string;  // kStopString
   int32_t matched_stop_token = -1;  // kEndOfText, kStopTokenId
   Usage usage;
-  std::vector<LayerUsage> layers;  // one a layer
-  size_t kept_bytes = 0;           // of the kept rows, without the rounding up to pages
-  size_t full_bytes = 0;           // of the prompt's rows if every position were kept
-  size_t peak_prefill_bytes = 0;   // this request's KV pages and full layer at their highest
+  CacheUsage cache;
+  int64_t compactions = 0;  // of layers, by bounded growth
   Timings timings;
-  std::optional<double> next_token_kl;  // nats, where asked for; >= 0 up to rounding
-  uint64_t seed = 0;                    // the effective one
+  // Nats, >= 0; where asked for or sampled. The floor is the same query over all of the prompt's
+  // rows: what the two kernels differ by, at retention 1.0.
+  std::optional<double> next_token_kl;
+  std::optional<double> next_token_kl_floor;
+  uint64_t seed = 0;  // the effective one
+};
+
+struct TokenScore {
+  int32_t token = 0;
+  float logprob = 0;    // natural log, of the raw logits
+  bool greedy = false;  // no token is likelier (ties to the lower id)
+};
+
+struct ContinuationScore {
+  std::vector<TokenScore> tokens;
+  double logprob = 0;   // the sum
+  bool greedy = false;  // all of its tokens are
+};
+
+struct ScoreResult {
+  std::vector<ContinuationScore> continuations;  // in the request's order
+  Usage usage;  // completion_tokens: of all continuations
+  CacheUsage cache;
+  Timings timings;
 };
 
 /// Receives one request's events, on the engine's thread; must not block. After OnComplete or
 /// OnError, of which exactly one comes, nothing follows.
-class GenerationSink {
+class RequestSink {
  public:
-  virtual ~GenerationSink() = default;
+  virtual ~RequestSink() = default;
   /// Prefill begins.
   virtual void OnStart() {}
+  /// CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (shutdown), RESOURCE_EXHAUSTED (the payload
+  /// kRetryLater where it waited too long), INTERNAL.
+  virtual void OnError(absl::Status status) = 0;
+};
+
+class GenerationSink : public RequestSink {
+ public:
   virtual void OnTokens(TokenChunk chunk) = 0;
   virtual void OnComplete(Completion completion) = 0;
-  /// CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE (shutdown), RESOURCE_EXHAUSTED, INTERNAL.
-  virtual void OnError(absl::Status status) = 0;
+};
+
+class ScoreSink : public RequestSink {
+ public:
+  virtual void OnComplete(ScoreResult result) = 0;
+};
+
+class ContextSink : public RequestSink {
+ public:
+  /// The context can be used from now on.
+  virtual void OnComplete(ContextInfo context) = 0;
 };
 
 }  // namespace ripplekv

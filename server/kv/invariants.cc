@@ -25,6 +25,10 @@ absl::Status CheckLayer(const SequenceCache& cache, int layer) {
     return Broken(
         absl::StrCat("layer ", layer, " has ", cache.pages(layer), " pages for ", rows, " rows"));
   }
+  if (cache.base_rows(layer) > rows || cache.base_rows(layer) < 0) {
+    return Broken(absl::StrCat("layer ", layer, " has ", rows, " rows, but ",
+                               cache.base_rows(layer), " of a context"));
+  }
   if (cache.pages(layer) + cache.reservation(layer).pages() !=
       layout.PagesFor(cache.capacity(layer))) {
     return Broken(absl::StrCat("layer ", layer, " has ", cache.pages(layer), " pages and ",
@@ -45,20 +49,30 @@ absl::Status CheckLayer(const SequenceCache& cache, int layer) {
   return absl::OkStatus();
 }
 
+/// Where a page was found.
+struct Place {
+  bool found = false;
+  const SequenceCache* owner = nullptr;  // null: the free list
+  int layer = 0;
+  int64_t index = 0;  // in the owner's page table
+};
+
 }  // namespace
 
 absl::Status CheckKvInvariants(const PageArena& arena, absl::Span<const LayerPool> pools,
                                absl::Span<const SequenceCache* const> sequences) {
-  std::vector<int> owners(static_cast<size_t>(arena.pages()), 0);
-  auto own = [&](PageId id, const std::string& who) -> absl::Status {
+  std::vector<Place> places(static_cast<size_t>(arena.pages()));
+  auto own = [&](PageId id, Place place, const std::string& who) -> absl::Status {
     if (id < 0 || id >= arena.pages())
       return Broken(absl::StrCat(who, " holds page ", id, ", which does not exist"));
-    if (++owners[static_cast<size_t>(id)] > 1)
-      return Broken(absl::StrCat(who, " holds page ", id, " twice or with another"));
+    Place& known = places[static_cast<size_t>(id)];
+    if (known.found) return Broken(absl::StrCat(who, " holds page ", id, " twice or with another"));
+    known = place;
     return absl::OkStatus();
   };
   for (PageId id : arena.free_list()) {
-    if (absl::Status status = own(id, "the free list"); !status.ok()) return status;
+    if (absl::Status status = own(id, {.found = true}, "the free list"); !status.ok())
+      return status;
   }
   std::vector<int64_t> used(pools.size(), 0);
   std::vector<int64_t> reserved(pools.size(), 0);
@@ -66,18 +80,36 @@ absl::Status CheckKvInvariants(const PageArena& arena, absl::Span<const LayerPoo
     const SequenceCache& cache = *sequences[s];
     for (int layer = 0; layer < cache.layers(); ++layer) {
       if (absl::Status status = CheckLayer(cache, layer); !status.ok()) return status;
-      for (PageId id : cache.page_table(layer)) {
-        if (absl::Status status = own(id, absl::StrCat("sequence ", s, ", layer ", layer));
+      for (int64_t i = cache.shared_pages(layer); i < cache.pages(layer); ++i) {
+        if (absl::Status status = own(cache.page_table(layer)[static_cast<size_t>(i)],
+                                      {.found = true, .owner = &cache, .layer = layer, .index = i},
+                                      absl::StrCat("sequence ", s, ", layer ", layer));
             !status.ok())
           return status;
       }
-      used[static_cast<size_t>(layer)] += cache.pages(layer);
+      used[static_cast<size_t>(layer)] += cache.own_pages(layer);
       reserved[static_cast<size_t>(layer)] += cache.reservation(layer).pages();
     }
   }
-  for (size_t id = 0; id < owners.size(); ++id) {
-    if (owners[id] == 0)
+  for (size_t id = 0; id < places.size(); ++id) {
+    if (!places[id].found)
       return Broken(absl::StrCat("page ", id, " is neither free nor in a page table"));
+  }
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const SequenceCache& cache = *sequences[s];
+    for (int layer = 0; layer < cache.layers(); ++layer) {
+      for (int64_t i = 0; i < cache.shared_pages(layer); ++i) {
+        const PageId id = cache.page_table(layer)[static_cast<size_t>(i)];
+        const Place* place =
+            id >= 0 && id < arena.pages() ? &places[static_cast<size_t>(id)] : nullptr;
+        if (place == nullptr || place->owner == nullptr || place->layer != layer ||
+            place->index != i ||
+            place->owner->rows(layer) < (i + 1) * cache.layout().rows_per_page) {
+          return Broken(absl::StrCat("sequence ", s, ", layer ", layer, " shares page ", id, " as ",
+                                     i, ", which is no full page of a sequence there"));
+        }
+      }
+    }
   }
   int64_t all_reserved = 0;
   for (size_t l = 0; l < pools.size(); ++l) {

@@ -35,6 +35,14 @@ PageId PageReservation::Take() {
   return id;
 }
 
+void PageReservation::Return(PageId id) {
+  assert(pool_ != nullptr && pool_->used_ > 0);
+  pool_->arena_->PutBack(id);
+  ++pages_;
+  ++pool_->reserved_;
+  --pool_->used_;
+}
+
 absl::StatusOr<PageReservation> LayerPool::Reserve(int64_t pages) {
   if (absl::Status status = arena_->Reserve(pages); !status.ok()) {
     return absl::Status(status.code(),

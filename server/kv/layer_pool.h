@@ -25,6 +25,8 @@ class PageReservation {
   int64_t pages() const { return pages_; }  // not yet taken
   /// Turns one promised page into a used one; pages() must be positive.
   PageId Take();
+  /// The reverse: a used page that Take gave becomes a promised one again.
+  void Return(PageId id);
 
  private:
   friend class LayerPool;

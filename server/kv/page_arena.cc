@@ -100,6 +100,11 @@ PageId PageArena::Take() {
   return id;
 }
 
+void PageArena::PutBack(PageId id) {
+  Free(id);
+  ++reserved_;
+}
+
 void PageArena::Free(PageId id) {
   assert(id >= 0 && id < pages_);
   free_.push_back(id);

@@ -63,6 +63,8 @@ class PageArena {
   void Unreserve(int64_t pages);
   /// Turns one promised page into a used one. There must be a promise.
   PageId Take();
+  /// The reverse of Take: a used page becomes a promised one. The next Take gives it out again.
+  void PutBack(PageId id);
   /// A used page becomes free.
   void Free(PageId id);
 

@@ -9,12 +9,57 @@
 
 namespace ripplekv {
 
+namespace {
+
+/// The first `rows` rows of a page, to the same place in another.
+void CopyPageRows(const KvPageLayout& layout, const std::byte* from, std::byte* to, int64_t rows) {
+  const auto n = static_cast<size_t>(rows);
+  const size_t row_bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
+  for (int h = 0; h < layout.kv_heads; ++h) {
+    std::memcpy(to + layout.KeyOffset(h, 0), from + layout.KeyOffset(h, 0), n * row_bytes);
+    std::memcpy(to + layout.ValueOffset(h, 0), from + layout.ValueOffset(h, 0), n * row_bytes);
+    std::memcpy(to + layout.PositionOffset(h, 0), from + layout.PositionOffset(h, 0),
+                n * sizeof(int32_t));
+  }
+}
+
+/// Row `from` of one KV head becomes row `to`.
+void MoveRow(const KvPageLayout& layout, std::byte* const* pages, int kv_head, int64_t from,
+             int64_t to) {
+  const std::byte* source = pages[from / layout.rows_per_page];
+  std::byte* destination = pages[to / layout.rows_per_page];
+  const int i = static_cast<int>(from % layout.rows_per_page);
+  const int j = static_cast<int>(to % layout.rows_per_page);
+  const size_t row_bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
+  std::memcpy(destination + layout.KeyOffset(kv_head, j), source + layout.KeyOffset(kv_head, i),
+              row_bytes);
+  std::memcpy(destination + layout.ValueOffset(kv_head, j), source + layout.ValueOffset(kv_head, i),
+              row_bytes);
+  std::memcpy(destination + layout.PositionOffset(kv_head, j),
+              source + layout.PositionOffset(kv_head, i), sizeof(int32_t));
+}
+
+}  // namespace
+
 absl::StatusOr<SequenceCache> SequenceCache::Reserve(absl::Span<LayerPool> pools,
                                                      const KvPageLayout& layout,
                                                      absl::Span<const int64_t> capacity_rows) {
-  assert(pools.size() == capacity_rows.size());
+  SequenceCache empty;
+  empty.layout_ = layout;
+  empty.layers_.resize(pools.size());
+  return ReserveOver(empty, pools, capacity_rows);
+}
+
+absl::StatusOr<SequenceCache> SequenceCache::ReserveOver(const SequenceCache& base,
+                                                         absl::Span<LayerPool> pools,
+                                                         absl::Span<const int64_t> capacity_rows) {
+  const KvPageLayout& layout = base.layout_;
+  assert(pools.size() == capacity_rows.size() && pools.size() == base.layers_.size());
   std::vector<int64_t> pages(pools.size());
-  for (size_t l = 0; l < pools.size(); ++l) pages[l] = layout.PagesFor(capacity_rows[l]);
+  for (size_t l = 0; l < pools.size(); ++l) {
+    assert(capacity_rows[l] >= base.layers_[l].rows);
+    pages[l] = OwnPagesFor(layout, base.layers_[l].rows, capacity_rows[l]);
+  }
   auto reservations = ReserveLayers(pools, pages);
   if (!reservations.ok()) return reservations.status();
 
@@ -22,9 +67,22 @@ absl::StatusOr<SequenceCache> SequenceCache::Reserve(absl::Span<LayerPool> pools
   cache.layout_ = layout;
   cache.layers_.resize(pools.size());
   for (size_t l = 0; l < pools.size(); ++l) {
-    cache.layers_[l].pool = &pools[l];
-    cache.layers_[l].reservation = std::move((*reservations)[l]);
-    cache.layers_[l].capacity = capacity_rows[l];
+    const Layer& from = base.layers_[l];
+    Layer& to = cache.layers_[l];
+    to.pool = &pools[l];
+    to.reservation = std::move((*reservations)[l]);
+    to.capacity = capacity_rows[l];
+    to.base_rows = from.rows;
+    const auto shared = static_cast<ptrdiff_t>(from.rows / layout.rows_per_page);
+    to.table.assign(from.table.begin(), from.table.begin() + shared);
+    to.pages.assign(from.pages.begin(), from.pages.begin() + shared);
+    const int64_t rest = from.rows % layout.rows_per_page;
+    if (rest > 0) {
+      to.table.push_back(to.reservation.Take());
+      to.pages.push_back(pools[l].arena()->page(to.table.back()));
+      CopyPageRows(layout, from.pages[static_cast<size_t>(shared)], to.pages.back(), rest);
+    }
+    to.rows = from.rows;
   }
   return cache;
 }
@@ -35,6 +93,8 @@ SequenceCache& SequenceCache::operator=(SequenceCache&& other) noexcept {
     layout_ = other.layout_;
     layers_ = std::move(other.layers_);
     other.layers_.clear();
+    tracks_mass_ = other.tracks_mass_;
+    steps_ = other.steps_;
   }
   return *this;
 }
@@ -43,8 +103,9 @@ SequenceCache::~SequenceCache() { Release(); }
 
 void SequenceCache::Release() {
   for (Layer& layer : layers_) {
+    const auto shared = static_cast<size_t>(layer.base_rows / layout_.rows_per_page);
     // Backwards: the arena hands out the page that was freed last, so a run of pages stays a run.
-    for (size_t i = layer.table.size(); i > 0; --i) layer.pool->Free(layer.table[i - 1]);
+    for (size_t i = layer.table.size(); i > shared; --i) layer.pool->Free(layer.table[i - 1]);
   }
   layers_.clear();
 }
@@ -66,6 +127,12 @@ absl::Status SequenceCache::Grow(int layer, int64_t rows) {
   return absl::OkStatus();
 }
 
+void SequenceCache::SetRows(int layer, int64_t rows) {
+  Layer& l = layers_[static_cast<size_t>(layer)];
+  if (l.mass.on()) l.mass.AddRows(l.rows - l.base_rows, rows - l.base_rows, steps_);
+  l.rows = rows;
+}
+
 absl::Status SequenceCache::Fill(int layer, const void* k, const void* v, int64_t kv_head_stride,
                                  const int32_t* indices, int64_t rows) {
   Layer& l = layers_[static_cast<size_t>(layer)];
@@ -80,7 +147,7 @@ absl::Status SequenceCache::Fill(int layer, const void* k, const void* v, int64_
   args.indices_stride = rows;
   args.pages = l.pages.data();
   GatherRows(args, 0, rows);
-  l.rows = rows;
+  SetRows(layer, rows);
   return absl::OkStatus();
 }
 
@@ -99,17 +166,107 @@ absl::Status SequenceCache::AppendRow(int layer, const float* k, const float* v,
   Layer& l = layers_[static_cast<size_t>(layer)];
   if (absl::Status status = Grow(layer, l.rows + 1); !status.ok()) return status;
   StoreRow(layout_, l.pages.data(), l.rows, position, k, v);
-  ++l.rows;
+  SetRows(layer, l.rows + 1);
+  return absl::OkStatus();
+}
+
+absl::Status SequenceCache::AppendRows(int layer, const void* k, const void* v,
+                                       int64_t kv_head_stride, int64_t rows,
+                                       int32_t first_position) {
+  Layer& l = layers_[static_cast<size_t>(layer)];
+  if (absl::Status status = Grow(layer, l.rows + rows); !status.ok()) return status;
+  GatherRowsArgs args;
+  args.layout = layout_;
+  args.k = k;
+  args.v = v;
+  args.kv_head_stride = kv_head_stride;
+  args.first_position = first_position;
+  args.pages = l.pages.data();
+  args.first_row = l.rows;
+  GatherRows(args, 0, rows);
+  SetRows(layer, l.rows + rows);
+  return absl::OkStatus();
+}
+
+void SequenceCache::Truncate(int layer, int64_t rows) {
+  Layer& l = layers_[static_cast<size_t>(layer)];
+  assert(rows >= l.base_rows && rows <= l.rows);
+  l.rows = rows;
+  while (l.table.size() > static_cast<size_t>(layout_.PagesFor(rows))) {
+    l.reservation.Return(l.table.back());
+    l.table.pop_back();
+    l.pages.pop_back();
+  }
+}
+
+void SequenceCache::CopyRows(int layer, void* k, void* v, int64_t kv_head_stride) const {
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  ReadRows(layout_, l.pages.data(), 0, l.rows, k, v, kv_head_stride, nullptr, 0);
+}
+
+void SequenceCache::TrackMass() {
+  if (tracks_mass_) return;
+  tracks_mass_ = true;
+  for (Layer& l : layers_) l.mass = RowMass(layout_.kv_heads, l.capacity - l.base_rows);
+}
+
+void SequenceCache::CommitStep() {
+  if (!tracks_mass_) return;
+  for (Layer& l : layers_) l.mass.CommitStep(l.rows - l.base_rows);
+  ++steps_;
+}
+
+absl::Status SequenceCache::CompactBack(int layer, int64_t target_rows, int sinks, int recent) {
+  Layer& l = layers_[static_cast<size_t>(layer)];
+  if (target_rows >= l.rows) return absl::OkStatus();
+  if (!tracks_mass_) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("layer %d cannot be compacted: its attention mass is not tracked", layer));
+  }
+  const int64_t own = l.rows - l.base_rows;
+  const int64_t keep = target_rows - l.base_rows;
+  std::vector<std::vector<int64_t>> kept;  // a KV head, counted from base_rows
+  std::vector<float> mean(static_cast<size_t>(own));
+  for (int h = 0; h < layout_.kv_heads; ++h) {
+    int64_t first = 0;
+    while (first < own && RowPosition(layer, h, l.base_rows + first) < sinks) ++first;
+    if (first + recent > keep) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "layer %d, KV head %d cannot be compacted to %d rows: %d of a context, %d sinks and %d "
+          "recent ones must stay",
+          layer, h, target_rows, l.base_rows, first, recent));
+    }
+    for (int64_t r = 0; r < own; ++r) {
+      mean[static_cast<size_t>(r)] = l.mass.Mean(h, r, steps_);
+    }
+    kept.push_back(ChooseByMass(mean, keep, first, recent));
+  }
+  for (int h = 0; h < layout_.kv_heads; ++h) {
+    // Rows only move to lower numbers, in ascending order: no row is overwritten before it moved.
+    for (int64_t to = 0; to < keep; ++to) {
+      const int64_t from = kept[static_cast<size_t>(h)][static_cast<size_t>(to)];
+      if (from == to) continue;
+      MoveRow(layout_, l.pages.data(), h, l.base_rows + from, l.base_rows + to);
+      l.mass.Move(h, from, to);
+    }
+  }
+  Truncate(layer, target_rows);
   return absl::OkStatus();
 }
 
 PagedSequence SequenceCache::View(int layer) const {
   const Layer& l = layers_[static_cast<size_t>(layer)];
-  return {l.pages.data(), l.rows};
+  PagedSequence view;
+  view.pages = l.pages.data();
+  view.rows = l.rows;
+  view.mass = l.mass.step();
+  view.mass_stride = l.mass.stride();
+  view.mass_first_row = l.base_rows;
+  return view;
 }
 
 size_t SequenceCache::bytes(int layer) const {
-  return static_cast<size_t>(pages(layer)) * layout_.page_bytes;
+  return static_cast<size_t>(own_pages(layer)) * layout_.page_bytes;
 }
 
 size_t SequenceCache::bytes() const {

@@ -10,12 +10,17 @@
 #include "kernels/decode_attention.h"
 #include "kernels/kv_page.h"
 #include "server/kv/layer_pool.h"
+#include "server/kv/row_mass.h"
 
 namespace ripplekv {
 
 /// One sequence's cached rows: per layer a page table and the pages that are still promised to it.
 /// A page holds keys, values and the logical position of every row and KV head. Everything goes
 /// back to the pools when it dies. The pools must outlive it.
+///
+/// A sequence may go on after another one (ReserveOver). Its first rows, the base rows, are then
+/// that one's and never change; the pages that they fill are shared: in its page table, but not its
+/// own, neither counted nor freed with it.
 class SequenceCache {
  public:
   /// Promises pages for capacity_rows[l] rows in every layer, or in none (RESOURCE_EXHAUSTED, pools
@@ -23,6 +28,17 @@ class SequenceCache {
   static absl::StatusOr<SequenceCache> Reserve(absl::Span<LayerPool> pools,
                                                const KvPageLayout& layout,
                                                absl::Span<const int64_t> capacity_rows);
+  /// A sequence that goes on after all rows of `base`, which must not change and must outlive it.
+  /// capacity_rows[l] (at least base's rows) counts base's rows too, but only pages of its own are
+  /// promised, in every layer or in none (RESOURCE_EXHAUSTED, pools as before). The rows of base's
+  /// partly filled last page are copied into the first own page.
+  static absl::StatusOr<SequenceCache> ReserveOver(const SequenceCache& base,
+                                                   absl::Span<LayerPool> pools,
+                                                   absl::Span<const int64_t> capacity_rows);
+  /// Pages of its own that a layer takes with this capacity over so many base rows.
+  static int64_t OwnPagesFor(const KvPageLayout& layout, int64_t base_rows, int64_t capacity_rows) {
+    return layout.PagesFor(capacity_rows) - base_rows / layout.rows_per_page;
+  }
   SequenceCache(SequenceCache&&) noexcept = default;
   SequenceCache& operator=(SequenceCache&& other) noexcept;
   ~SequenceCache();
@@ -41,23 +57,59 @@ class SequenceCache {
   /// beyond the capacity.
   absl::Status AppendRow(int layer, const float* k, const float* v, int32_t position);
 
-  /// What DecodeAttention reads; valid until the next change of the layer.
+  /// Adds rows that lie contiguously in the layout's type, for every KV head those of the positions
+  /// first_position, first_position + 1, ...: row i of KV head h at (h * kv_head_stride + i * d)
+  /// elements. RESOURCE_EXHAUSTED, with nothing changed, beyond the capacity.
+  absl::Status AppendRows(int layer, const void* k, const void* v, int64_t kv_head_stride,
+                          int64_t rows, int32_t first_position);
+  /// Back to the first `rows` rows, base_rows(layer) at least: pages that are no longer needed are
+  /// promised to this sequence again.
+  void Truncate(int layer, int64_t rows);
+  /// All rows, base rows too, to contiguous memory: row r of KV head h at (h * kv_head_stride +
+  /// r * d) elements of the layout's type.
+  void CopyRows(int layer, void* k, void* v, int64_t kv_head_stride) const;
+
+  /// From now on every decode step's attention mass is counted for the rows after the base rows,
+  /// those that are there by now included. Takes 12 bytes a KV head and row of the capacity,
+  /// outside the arena.
+  void TrackMass();
+  /// After DecodeAttention has run over the View of every layer, once a step: what it measured
+  /// counts. A step that is not committed leaves no trace.
+  void CommitStep();
+  /// Drops rows after the base rows until the layer has target_rows in all; does nothing where it
+  /// has no more. In every KV head the rows with a logical position below `sinks` and the `recent`
+  /// newest ones stay; of the others those with the highest mean mass (row_mass.h), ties to the
+  /// lower position. Rows keep their order and move within own pages; pages that are no longer
+  /// needed are promised to this sequence again. Between steps only. FAILED_PRECONDITION without
+  /// TrackMass, INVALID_ARGUMENT where target_rows cannot hold what must stay; nothing has changed
+  /// then.
+  absl::Status CompactBack(int layer, int64_t target_rows, int sinks, int recent);
+
+  /// What DecodeAttention reads, and where it writes the mass if that is tracked; valid until the
+  /// next change of the layer.
   PagedSequence View(int layer) const;
   const KvPageLayout& layout() const { return layout_; }
 
   int layers() const { return static_cast<int>(layers_.size()); }
   int64_t rows(int layer) const { return layers_[static_cast<size_t>(layer)].rows; }
   int64_t capacity(int layer) const { return layers_[static_cast<size_t>(layer)].capacity; }
+  int64_t base_rows(int layer) const { return layers_[static_cast<size_t>(layer)].base_rows; }
+  /// Pages in the table, the shared ones included.
   int64_t pages(int layer) const {
     return static_cast<int64_t>(layers_[static_cast<size_t>(layer)].table.size());
   }
+  /// How many pages at the table's front are shared.
+  int64_t shared_pages(int layer) const {
+    return layers_[static_cast<size_t>(layer)].base_rows / layout_.rows_per_page;
+  }
+  int64_t own_pages(int layer) const { return pages(layer) - shared_pages(layer); }
   const std::vector<PageId>& page_table(int layer) const {
     return layers_[static_cast<size_t>(layer)].table;
   }
   const PageReservation& reservation(int layer) const {
     return layers_[static_cast<size_t>(layer)].reservation;
   }
-  /// Bytes of the pages that the layer's rows take.
+  /// Bytes of the layer's own pages.
   size_t bytes(int layer) const;
   /// Bytes of all layers.
   size_t bytes() const;
@@ -73,8 +125,10 @@ class SequenceCache {
     PageReservation reservation;
     std::vector<PageId> table;
     std::vector<std::byte*> pages;  // the table as addresses
+    int64_t base_rows = 0;
     int64_t rows = 0;
     int64_t capacity = 0;
+    RowMass mass;  // of the rows after the base rows
   };
   SequenceCache() = default;
   void Release();
@@ -82,10 +136,14 @@ class SequenceCache {
                     const int32_t* indices, int64_t rows);
   // Takes promised pages until the table covers `rows` rows.
   absl::Status Grow(int layer, int64_t rows);
+  // The table covers `rows` rows, new ones are written: they count.
+  void SetRows(int layer, int64_t rows);
   const std::byte* Page(int layer, int64_t row) const;
 
   KvPageLayout layout_;
   std::vector<Layer> layers_;
+  bool tracks_mass_ = false;
+  int32_t steps_ = 0;  // committed since TrackMass
 };
 
 }  // namespace ripplekv

@@ -175,7 +175,7 @@ void Metrics::OnTokenInterval(double seconds) {
   per_token_.Observe(seconds);
 }
 
-void Metrics::OnNextTokenKl(double nats) { kl_.Observe(nats); }
+void Metrics::OnNextTokenKl(double nats, double /*floor_nats*/) { kl_.Observe(nats); }
 
 void Metrics::Refresh() {
   if (stats_) {

@@ -57,7 +57,7 @@ class Metrics final : public EngineObserver {
   void OnPrefill(int64_t prompt_tokens, int64_t kept_positions, int64_t dropped_positions) override;
   void OnFirstToken(double seconds) override;
   void OnTokenInterval(double seconds) override;
-  void OnNextTokenKl(double nats) override;
+  void OnNextTokenKl(double nats, double floor_nats) override;
 
   // The exposition format, text version 0.0.4.
   std::string Scrape();

@@ -148,15 +148,15 @@ void CompletionToProto(const Completion& completion, v1::GenerateComplete* proto
   proto->mutable_usage()->set_output_tokens(
       static_cast<int32_t>(completion.usage.completion_tokens));
   v1::CacheUsage* cache = proto->mutable_cache();
-  for (size_t l = 0; l < completion.layers.size(); ++l) {
+  for (size_t l = 0; l < completion.cache.layers.size(); ++l) {
     v1::LayerUsage* layer = cache->add_layers();
     layer->set_layer(static_cast<int32_t>(l));
-    layer->set_positions_kept(static_cast<int32_t>(completion.layers[l].positions));
-    layer->set_kv_bytes(static_cast<int64_t>(completion.layers[l].bytes));
+    layer->set_positions_kept(static_cast<int32_t>(completion.cache.layers[l].positions));
+    layer->set_kv_bytes(static_cast<int64_t>(completion.cache.layers[l].bytes));
   }
-  cache->set_kv_bytes(static_cast<int64_t>(completion.kept_bytes));
-  cache->set_full_kv_bytes(static_cast<int64_t>(completion.full_bytes));
-  cache->set_peak_prefill_bytes(static_cast<int64_t>(completion.peak_prefill_bytes));
+  cache->set_kv_bytes(static_cast<int64_t>(completion.cache.kept_bytes));
+  cache->set_full_kv_bytes(static_cast<int64_t>(completion.cache.full_bytes));
+  cache->set_peak_prefill_bytes(static_cast<int64_t>(completion.cache.peak_prefill_bytes));
   v1::Timings* timings = proto->mutable_timings();
   timings->set_queue_seconds(completion.timings.queue_seconds);
   timings->set_prefill_seconds(completion.timings.prefill_seconds);

@@ -78,8 +78,8 @@ void GenerateStream::OnComplete(Completion completion) {
   CompletionToProto(completion, &complete_.emplace());
   summary_ = {{"prompt_tokens", completion.usage.prompt_tokens},
               {"output_tokens", completion.usage.completion_tokens},
-              {"kv_bytes", completion.kept_bytes},
-              {"full_kv_bytes", completion.full_bytes},
+              {"kv_bytes", completion.cache.kept_bytes},
+              {"full_kv_bytes", completion.cache.full_bytes},
               {"queue_seconds", completion.timings.queue_seconds},
               {"prefill_seconds", completion.timings.prefill_seconds},
               {"decode_seconds", completion.timings.decode_seconds}};

@@ -202,11 +202,11 @@ TEST_F(EngineTest, FullRetentionOneAndShortPromptsAgreeBitForBit) {
   EXPECT_GT(*half->completion().next_token_kl, 1e-6) << "half of the cache is gone";
   const auto& usage = half->completion();
   const int64_t prompt = usage.usage.prompt_tokens;
-  EXPECT_EQ(usage.layers.size(), 30u);
-  for (const LayerUsage& layer : usage.layers) EXPECT_EQ(layer.positions, prompt / 2);
-  EXPECT_EQ(usage.kept_bytes,
+  EXPECT_EQ(usage.cache.layers.size(), 30u);
+  for (const LayerUsage& layer : usage.cache.layers) EXPECT_EQ(layer.positions, prompt / 2);
+  EXPECT_EQ(usage.cache.kept_bytes,
             static_cast<size_t>(30 * (prompt / 2)) * engine_->kv_layout().RowBytes());
-  EXPECT_EQ(usage.full_bytes, static_cast<size_t>(30 * prompt) * engine_->kv_layout().RowBytes());
+  EXPECT_EQ(usage.cache.full_bytes, static_cast<size_t>(30 * prompt) * engine_->kv_layout().RowBytes());
 
   // 20-odd tokens lie below the floor of sinks + window + 1.
   ExpectSameOutput(*run("A short question about the sea:", Full{}),
@@ -365,7 +365,7 @@ TEST_F(EngineTest, WhatCanNeverFitIsRefusedWithTheFigures) {
 
 TEST_F(EngineTest, BadRequestsAndAFullQueueAreRefusedAtOnce) {
   struct Observer : EngineObserver {
-    void OnRefused(const absl::Status& status) override { refused.push_back(status.code()); }
+    void OnRefused(RefusalReason, const absl::Status& status) override { refused.push_back(status.code()); }
     void OnRequestEnd(const absl::Status& status, int64_t prompt, int64_t completion) override {
       ended += status.ok();
       tokens += prompt + completion;
@@ -489,11 +489,11 @@ TEST_F(EngineTest, ANewPlanHoldsForRequestsSubmittedAfterIt) {
   gate.Open();
   for (auto* sink : {&before, &waiting, &after}) ASSERT_TRUE((*sink)->Wait().status().ok());
   const int64_t prompt = after->completion().usage.prompt_tokens;
-  EXPECT_EQ(before->completion().layers[3].positions, prompt);
-  EXPECT_EQ(waiting->completion().layers[3].positions, prompt);
-  EXPECT_EQ(after->completion().layers[3].positions, prompt / 2);
+  EXPECT_EQ(before->completion().cache.layers[3].positions, prompt);
+  EXPECT_EQ(waiting->completion().cache.layers[3].positions, prompt);
+  EXPECT_EQ(after->completion().cache.layers[3].positions, prompt / 2);
   size_t quota = 0;
-  for (const LayerStats& layer : engine_->stats().layers) quota += layer.quota_bytes;
+  for (const LayerStats& layer : engine_->stats().cache.layers) quota += layer.quota_bytes;
   EXPECT_GT(quota, engine_->stats().kv_total_bytes / 2);
   EXPECT_LE(quota, engine_->stats().kv_total_bytes);
 }

@@ -34,7 +34,7 @@ TEST(Metrics, ShowsWhatTheEngineTells) {
   metrics.OnPrefill(100, 300, 700);
   metrics.OnFirstToken(0.03);
   metrics.OnTokenInterval(0.0015);
-  metrics.OnNextTokenKl(0.03);
+  metrics.OnNextTokenKl(0.03, 0.001);
   const std::string text = metrics.Scrape();
   EXPECT_THAT(text, HasSubstr("ripplekv_prompt_tokens_total 100"));
   EXPECT_THAT(text, HasSubstr("ripplekv_output_tokens_total 2"));

@@ -185,10 +185,10 @@ TEST(CompletionToProto, CarriesEveryField) {
   completion.finish_reason = FinishReason::kStopString;
   completion.matched_stop_string = "END";
   completion.usage = {.prompt_tokens = 10, .completion_tokens = 4};
-  completion.layers = {{.positions = 7, .bytes = 100}, {.positions = 8, .bytes = 200}};
-  completion.kept_bytes = 11;
-  completion.full_bytes = 12;
-  completion.peak_prefill_bytes = 13;
+  completion.cache.layers = {{.positions = 7, .bytes = 100}, {.positions = 8, .bytes = 200}};
+  completion.cache.kept_bytes = 11;
+  completion.cache.full_bytes = 12;
+  completion.cache.peak_prefill_bytes = 13;
   completion.timings = {
       .queue_seconds = 1, .prefill_seconds = 2, .decode_seconds = 3, .first_token_seconds = 4};
   completion.next_token_kl = 0;
