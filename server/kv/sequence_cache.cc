@@ -266,7 +266,7 @@ PagedSequence SequenceCache::View(int layer) const {
 }
 
 size_t SequenceCache::bytes(int layer) const {
-  return static_cast<size_t>(own_pages(layer)) * layout_.page_bytes;
+  return static_cast<size_t>(pages(layer)) * layout_.page_bytes;
 }
 
 size_t SequenceCache::bytes() const {

@@ -109,7 +109,7 @@ class SequenceCache {
   const PageReservation& reservation(int layer) const {
     return layers_[static_cast<size_t>(layer)].reservation;
   }
-  /// Bytes of the layer's own pages.
+  /// Bytes of the pages that the layer's rows take, the shared ones included.
   size_t bytes(int layer) const;
   /// Bytes of all layers.
   size_t bytes() const;

@@ -77,6 +77,28 @@ TEST_F(InvariantsTest, APromiseThatNobodyHolds) {
   EXPECT_THAT(Broken(), HasSubstr("layer 1's pool counts"));
 }
 
+TEST_F(InvariantsTest, SharedPagesNeedTheirOwner) {
+  // 5 rows in pages of 4: one full page is shared, a row is copied.
+  auto over = SequenceCache::ReserveOver(*cache_, absl::MakeSpan(pools_), {12, 12});
+  ASSERT_TRUE(over.ok()) << over.status();
+  const SequenceCache* both[] = {cache_.get(), &*over};
+  EXPECT_TRUE(CheckKvInvariants(*arena_, pools_, both).ok())
+      << CheckKvInvariants(*arena_, pools_, both);
+  const SequenceCache* reversed[] = {&*over, cache_.get()};
+  EXPECT_TRUE(CheckKvInvariants(*arena_, pools_, reversed).ok());
+
+  // The owner loses the rows that are shared.
+  cache_->Truncate(1, 3);
+  const std::string page = std::to_string(over->page_table(1)[0]);
+  EXPECT_THAT(std::string(CheckKvInvariants(*arena_, pools_, both).message()),
+              HasSubstr("sequence 1, layer 1 shares page " + page + " as 0"));
+  // The owner dies; its page is free and in a table.
+  cache_.reset();
+  const SequenceCache* orphan[] = {&*over};
+  EXPECT_THAT(std::string(CheckKvInvariants(*arena_, pools_, orphan).message()),
+              HasSubstr("sequence 0, layer 0 shares page"));
+}
+
 TEST_F(InvariantsTest, ASequenceThatIsNotCounted) {
   EXPECT_EQ(CheckKvInvariants(*arena_, pools_, {}).code(), absl::StatusCode::kInternal);
 }

@@ -45,6 +45,37 @@ TEST_F(LayerPoolTest, AReservationFreesItself) {
   EXPECT_EQ(arena_->available_pages(), 100);
 }
 
+TEST_F(LayerPoolTest, ReturnUndoesTake) {
+  auto reservation = pools_[1].Reserve(3);
+  ASSERT_TRUE(reservation.ok());
+  const PageId first = reservation->Take();
+  const PageId second = reservation->Take();
+  reservation->Return(second);
+  EXPECT_EQ(reservation->pages(), 2);
+  EXPECT_EQ(pools_[1].used_pages(), 1);
+  EXPECT_EQ(pools_[1].reserved_pages(), 2);
+  EXPECT_EQ(arena_->used_pages(), 1);
+  EXPECT_EQ(arena_->reserved_pages(), 2);
+  EXPECT_EQ(arena_->available_pages(), 97);
+  EXPECT_EQ(reservation->Take(), second);
+  pools_[1].Free(first);
+  pools_[1].Free(second);
+}
+
+// A page goes back to its promise even where every other page is taken.
+TEST_F(LayerPoolTest, ReturnWorksInAFullArena) {
+  auto all = pools_[0].Reserve(100);
+  ASSERT_TRUE(all.ok());
+  std::vector<PageId> pages;
+  while (all->pages() > 0) pages.push_back(all->Take());
+  all->Return(pages.back());
+  pages.pop_back();
+  EXPECT_EQ(arena_->available_pages(), 0);
+  EXPECT_FALSE(pools_[2].Reserve(1).ok());
+  EXPECT_EQ(all->pages(), 1);
+  for (PageId id : pages) pools_[0].Free(id);
+}
+
 TEST_F(LayerPoolTest, MovingAReservationKeepsOnePromise) {
   auto first = pools_[0].Reserve(10);
   auto second = pools_[2].Reserve(20);
