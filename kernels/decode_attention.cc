@@ -12,8 +12,15 @@ int64_t DecodeAttentionItems(const DecodeAttentionArgs& args) {
 
 size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args) {
   const int group = args.heads / args.layout.kv_heads;
+  int per_query = args.layout.head_dim + 2;
+  for (int s = 0; s < args.sequences; ++s) {
+    if (args.sequence[s].mass != nullptr) {
+      per_query += kDecodeAttentionSplitRows;  // probabilities, behind the sums of all items
+      break;
+    }
+  }
   return static_cast<size_t>(DecodeAttentionItems(args)) * static_cast<size_t>(group) *
-         static_cast<size_t>(args.layout.head_dim + 2);
+         static_cast<size_t>(per_query);
 }
 
 void DecodeAttention(const DecodeAttentionArgs& args, ThreadPool* pool, Isa isa) {

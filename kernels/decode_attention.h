@@ -39,13 +39,14 @@ struct DecodeAttentionArgs {
 
 /// out = softmax(q k^T / sqrt(d)) v in fp32; zeros for a sequence without rows. head_dim is at most
 /// kDecodeAttentionMaxHeadDim. Rows are taken in splits of 256 by row number, merged in order, and
-/// every row's score in a fixed order of lanes: a sequence's bits do not depend on the others, the
-/// ranges, the threads or where its pages lie.
+/// every row's score in a fixed order of lanes: a sequence's bits, its mass included, do not depend
+/// on the others, the ranges, the threads or where its pages lie.
 ///
 /// Items are all (sequence, KV head, split); rows of a split never cross to another item.
 int64_t DecodeAttentionItems(const DecodeAttentionArgs& args);
 size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args);
-/// First all items, then the merge of all (sequence, head): sequences * heads of them.
+/// First all items, then the merge of all (sequence, head): sequences * heads of them. The mass of
+/// a KV head comes with the merge of its group's first query head.
 void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t item_begin, int64_t item_end,
                             Isa isa = BestIsa());
 void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end,

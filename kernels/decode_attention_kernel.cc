@@ -130,9 +130,9 @@ RIPPLEKV_INLINE void WeighValues(const Rows& rows, const float (*p)[kSplit], int
 }
 
 /// `queries` query heads of the group over one split. out: per query [d] values, then maximum and
-/// sum.
+/// sum. weights: per query [kSplit] exponentials of the scores minus the maximum, or null.
 template <typename T, int queries>
-void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_stride) {
+void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_stride, float* weights) {
   const int head_dim = rows.layout.head_dim;
   const int whole = head_dim / kLanes;
   const int tail = head_dim % kLanes;
@@ -179,6 +179,9 @@ void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_strid
     }
     out[g * out_stride + head_dim] = max;
     out[g * out_stride + head_dim + 1] = Sum(sum);
+    if (weights != nullptr) {
+      for (int r = 0; r < padded; r += kLanes) Store(weights + g * kSplit + r, Load(p[g] + r));
+    }
   }
 
   int column = 0;
@@ -193,13 +196,15 @@ void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_strid
 }
 
 template <typename T>
-void AttendItem(const Rows& rows, int group, const float* q, float* out, int64_t out_stride) {
+void AttendItem(const Rows& rows, int group, const float* q, float* out, int64_t out_stride,
+                float* weights) {
   for (int g = 0; g < group; g += kMaxQueries) {
     const int queries = group - g < kMaxQueries ? group - g : kMaxQueries;
     Unroll<kMaxQueries>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
       if (queries == i.value + 1) {
         AttendSplit<T, i.value + 1>(rows, q + g * rows.layout.head_dim, out + g * out_stride,
-                                    out_stride);
+                                    out_stride,
+                                    weights != nullptr ? weights + g * kSplit : nullptr);
       }
     });
   }
@@ -207,14 +212,73 @@ void AttendItem(const Rows& rows, int group, const float* q, float* out, int64_t
 
 int64_t Splits(int64_t rows) { return (rows + kSplit - 1) / kSplit; }
 
+/// e^(from - to), the factor that brings a split's sums from its own maximum to the common one.
+RIPPLEKV_INLINE float Rescale(float from, float to) {
+  alignas(64) float factor[kLanes];
+  Store(factor, Exp(Set(from - to)));
+  return factor[0];
+}
+
+/// The parts of one query head that its splits left.
+struct Parts {
+  const float* first;  // of split 0: [d] values, maximum, sum
+  int64_t step;        // to the next split's
+  int64_t splits;
+  int head_dim;
+  float maximum(int64_t split) const { return first[split * step + head_dim]; }
+  float sum(int64_t split) const { return first[split * step + head_dim + 1]; }
+};
+
+RIPPLEKV_INLINE float Highest(const Parts& parts) {
+  float max = -__builtin_inff();
+  for (int64_t i = 0; i < parts.splits; ++i) {
+    max = parts.maximum(i) > max ? parts.maximum(i) : max;
+  }
+  return max;
+}
+
+/// mass[0 ... n) = (or +=) scale * weights.
+RIPPLEKV_INLINE void AddMass(const float* weights, float scale, int n, bool add, float* mass) {
+  const Vec s = Set(scale);
+  int r = 0;
+  for (; r + kLanes <= n; r += kLanes) {
+    const Vec before = add ? Load(mass + r) : Zero();
+    Store(mass + r, Fma(s, Load(weights + r), before));
+  }
+  if (r < n) {
+    const Vec before = add ? LoadPart(mass + r, n - r) : Zero();
+    StorePart(mass + r, n - r, Fma(s, LoadPart(weights + r, n - r), before));
+  }
+}
+
+/// One query head's share of its KV head's mass; `weights` of split 0, `weights_step` to the next.
+void MergeMass(const Parts& parts, const float* weights, int64_t weights_step,
+               const PagedSequence& sequence, bool add, float* mass) {
+  const float max = Highest(parts);
+  float sum = 0;
+  for (int64_t i = 0; i < parts.splits; ++i) sum += Rescale(parts.maximum(i), max) * parts.sum(i);
+  for (int64_t i = sequence.mass_first_row / kSplit; i < parts.splits; ++i) {
+    const int64_t row = i * kSplit;
+    const int64_t left = sequence.rows - row;
+    const int count = left < kSplit ? static_cast<int>(left) : kSplit;
+    const int64_t before = sequence.mass_first_row - row;
+    const int skip = before > 0 ? static_cast<int>(before) : 0;
+    if (skip >= count) continue;
+    AddMass(weights + i * weights_step + skip, Rescale(parts.maximum(i), max) / sum, count - skip,
+            add, mass + (row + skip - sequence.mass_first_row));
+  }
+}
+
 }  // namespace
 
 void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end) {
   const KvPageLayout& layout = args.layout;
   const int group = args.heads / layout.kv_heads;
   const int64_t stride = layout.head_dim + 2;
+  float* const all_weights = args.workspace + DecodeAttentionItems(args) * group * stride;
   int64_t first_item = 0;  // of the sequence
   for (int s = 0; s < args.sequences && first_item < end; ++s) {
+    const bool wanted = args.sequence[s].mass != nullptr;
     const int64_t rows = args.sequence[s].rows;
     const int64_t items = Splits(rows) * layout.kv_heads;
     const int64_t from = begin > first_item ? begin - first_item : 0;
@@ -227,10 +291,13 @@ void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int6
       const float* q =
           args.q + (static_cast<int64_t>(s) * args.heads + kv_head * group) * layout.head_dim;
       float* out = args.workspace + (first_item + i) * group * stride;
+      float* weights = wanted && row + count > args.sequence[s].mass_first_row
+                           ? all_weights + (first_item + i) * group * kSplit
+                           : nullptr;
       if (layout.type == KvType::kF32) {
-        AttendItem<float>(split, group, q, out, stride);
+        AttendItem<float>(split, group, q, out, stride, weights);
       } else {
-        AttendItem<uint16_t>(split, group, q, out, stride);
+        AttendItem<uint16_t>(split, group, q, out, stride, weights);
       }
     }
     first_item += items;
@@ -242,31 +309,35 @@ void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_
   const int d = layout.head_dim;
   const int group = args.heads / layout.kv_heads;
   const int64_t stride = d + 2;
+  const int64_t step = layout.kv_heads * group * stride;  // from split to split
+  const float* const all_weights = args.workspace + DecodeAttentionItems(args) * group * stride;
   int64_t first_item = 0;
   for (int s = 0; s < args.sequences; ++s) {
-    const int64_t splits = Splits(args.sequence[s].rows);
+    const PagedSequence& sequence = args.sequence[s];
+    const int64_t splits = Splits(sequence.rows);
     const int64_t first_head = static_cast<int64_t>(s) * args.heads;
     for (int h = 0; h < args.heads; ++h) {
       if (first_head + h < begin || first_head + h >= end) continue;
-      const float* parts = args.workspace + ((first_item + h / group) * group + h % group) * stride;
-      const int64_t step = layout.kv_heads * group * stride;
+      const int64_t first_query = (first_item + h / group) * group;  // of the KV head's split 0
+      const Parts parts{args.workspace + (first_query + h % group) * stride, step, splits, d};
       float* out = args.out + (first_head + h) * d;
-      float max = -__builtin_inff();
-      for (int64_t i = 0; i < splits; ++i) {
-        const float m = parts[i * step + d];
-        max = m > max ? m : max;
-      }
+      const float max = Highest(parts);
       for (int c = 0; c < d; ++c) out[c] = 0;
       float sum = 0;
       for (int64_t i = 0; i < splits; ++i) {
-        const float* part = parts + i * step;
-        alignas(64) float weight[kLanes];
-        Store(weight, Exp(Set(part[d] - max)));
-        for (int c = 0; c < d; ++c) out[c] += weight[0] * part[c];
-        sum += weight[0] * part[d + 1];
+        const float* part = parts.first + i * step;
+        const float weight = Rescale(parts.maximum(i), max);
+        for (int c = 0; c < d; ++c) out[c] += weight * part[c];
+        sum += weight * parts.sum(i);
       }
       if (splits > 0) {
         for (int c = 0; c < d; ++c) out[c] /= sum;
+      }
+      if (sequence.mass == nullptr || h % group != 0) continue;
+      for (int g = 0; g < group; ++g) {
+        const Parts query{args.workspace + (first_query + g) * stride, step, splits, d};
+        MergeMass(query, all_weights + (first_query + g) * kSplit, layout.kv_heads * group * kSplit,
+                  sequence, g > 0, sequence.mass + h / group * sequence.mass_stride);
       }
     }
     first_item += splits * layout.kv_heads;

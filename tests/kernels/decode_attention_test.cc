@@ -74,6 +74,29 @@ class Cache {
     }
   }
 
+  /// From now on runs give the mass of the rows from first_row(rows) on, for sequences with
+  /// `wanted`.
+  void WantMass(const std::vector<bool>& wanted, const std::vector<int64_t>& first_row) {
+    masses_.assign(rows_.size(), {});
+    for (size_t s = 0; s < rows_.size(); ++s) {
+      sequences_[s].mass = nullptr;
+      if (!wanted[s]) continue;
+      sequences_[s].mass_first_row = first_row[s];
+      sequences_[s].mass_stride = rows_[s] - first_row[s] + static_cast<int64_t>(s % 3);
+      masses_[s].resize(static_cast<size_t>(sequences_[s].mass_stride * shape_.kv_heads) + 1);
+      sequences_[s].mass = masses_[s].data();
+    }
+  }
+
+  /// The masses of a run; what is not written is 7.
+  std::vector<std::vector<float>> RunForMass(Isa isa, ThreadPool* pool, size_t first, size_t last,
+                                             std::vector<float>* out = nullptr) {
+    for (auto& mass : masses_) std::fill(mass.begin(), mass.end(), 7.0f);
+    const std::vector<float> result = Run(isa, pool, first, last);
+    if (out != nullptr) *out = result;
+    return masses_;
+  }
+
   /// Runs on sequences [first, last).
   std::vector<float> Run(Isa isa, ThreadPool* pool, size_t first, size_t last) const {
     DecodeAttentionArgs args;
@@ -92,11 +115,11 @@ class Cache {
 
   std::vector<float> Run(Isa isa) const { return Run(isa, nullptr, 0, rows_.size()); }
 
-  double Expected(size_t s, int head, int lane) const {
+  /// Softmax over the rows.
+  std::vector<double> Probabilities(size_t s, int head) const {
     const int kv_head = head / (shape_.heads / shape_.kv_heads);
     const int64_t n = rows_[s];
-    if (n == 0) return 0;
-    std::vector<double> score(static_cast<size_t>(n));
+    std::vector<double> p(static_cast<size_t>(n));
     for (int64_t r = 0; r < n; ++r) {
       double dot = 0;
       for (int c = 0; c < shape_.d; ++c) {
@@ -105,16 +128,39 @@ class Cache {
                   static_cast<size_t>(c)] *
                k_[s].values[static_cast<size_t>((kv_head * n + r) * shape_.d + c)];
       }
-      score[static_cast<size_t>(r)] = dot / std::sqrt(shape_.d);
+      p[static_cast<size_t>(r)] = dot / std::sqrt(shape_.d);
     }
-    const double max = *std::max_element(score.begin(), score.end());
-    double sum = 0, weighted = 0;
-    for (int64_t r = 0; r < n; ++r) {
-      const double p = std::exp(score[static_cast<size_t>(r)] - max);
-      sum += p;
-      weighted += p * v_[s].values[static_cast<size_t>((kv_head * n + r) * shape_.d + lane)];
+    const double max = n > 0 ? *std::max_element(p.begin(), p.end()) : 0;
+    double sum = 0;
+    for (double& x : p) sum += x = std::exp(x - max);
+    for (double& x : p) x /= sum;
+    return p;
+  }
+
+  /// Output lanes [d] of a head.
+  std::vector<double> Expected(size_t s, int head) const {
+    const int kv_head = head / (shape_.heads / shape_.kv_heads);
+    const std::vector<double> p = Probabilities(s, head);
+    std::vector<double> out(static_cast<size_t>(shape_.d));
+    for (int64_t r = 0; r < rows_[s]; ++r) {
+      for (int c = 0; c < shape_.d; ++c) {
+        out[static_cast<size_t>(c)] +=
+            p[static_cast<size_t>(r)] *
+            v_[s].values[static_cast<size_t>((kv_head * rows_[s] + r) * shape_.d + c)];
+      }
     }
-    return weighted / sum;
+    return out;
+  }
+
+  /// Mass of all rows of a KV head.
+  std::vector<double> ExpectedMass(size_t s, int kv_head) const {
+    const int group = shape_.heads / shape_.kv_heads;
+    std::vector<double> mass(static_cast<size_t>(rows_[s]));
+    for (int g = 0; g < group; ++g) {
+      const std::vector<double> p = Probabilities(s, kv_head * group + g);
+      for (size_t r = 0; r < mass.size(); ++r) mass[r] += p[r];
+    }
+    return mass;
   }
 
   const Shape shape_;
@@ -125,6 +171,7 @@ class Cache {
   std::vector<std::byte> arena_;
   std::vector<std::vector<std::byte*>> page_lists_;
   std::vector<PagedSequence> sequences_;
+  std::vector<std::vector<float>> masses_;
 };
 
 const std::vector<int64_t> kRagged = {1, 3, 0, 255, 256, 257, 700, 17};
@@ -138,10 +185,10 @@ TEST(DecodeAttentionTest, AgreesWithDoublePrecision) {
     size_t i = 0;
     for (size_t s = 0; s < kRagged.size(); ++s) {
       for (int h = 0; h < shape.heads; ++h) {
+        const std::vector<double> expected = cache.Expected(s, h);
         for (int c = 0; c < shape.d; ++c, ++i) {
-          const double expected = cache.Expected(s, h, c);
           for (const auto& out : outs) {
-            ASSERT_NEAR(out[i], expected, 2e-6)
+            ASSERT_NEAR(out[i], expected[static_cast<size_t>(c)], 2e-6)
                 << "rows " << kRagged[s] << " head " << h << " d " << shape.d;
           }
         }
@@ -217,9 +264,106 @@ TEST(DecodeAttentionTest, LargeScoresDoNotOverflow) {
   for (Isa isa : SupportedIsas()) {
     const std::vector<float> out = cache.Run(isa);
     for (size_t i = 0; i < out.size(); ++i) {
-      ASSERT_NEAR(out[i], cache.Expected(0, static_cast<int>(i / 16), static_cast<int>(i % 16)),
-                  1e-3);
+      ASSERT_NEAR(out[i], cache.Expected(0, static_cast<int>(i / 16))[i % 16], 1e-3);
     }
+  }
+}
+
+const std::vector<bool> kAll(kRagged.size(), true);
+const std::vector<int64_t> kFromStart(kRagged.size(), 0);
+// Nothing skipped, all skipped, whole splits, parts of splits.
+const std::vector<int64_t> kFirstRows = {0, 2, 0, 255, 100, 256, 531, 16};
+
+TEST(DecodeAttentionTest, MassAgreesWithDoublePrecision) {
+  std::mt19937 random(11);
+  for (const Shape& shape : Shapes()) {
+    Cache cache(random, shape, kRagged);
+    for (const std::vector<int64_t>& first_rows : {kFromStart, kFirstRows}) {
+      cache.WantMass(kAll, first_rows);
+      for (Isa isa : SupportedIsas()) {
+        const auto masses = cache.RunForMass(isa, nullptr, 0, kRagged.size());
+        for (size_t s = 0; s < kRagged.size(); ++s) {
+          const int64_t stride = cache.sequences_[s].mass_stride;
+          for (int h = 0; h < shape.kv_heads; ++h) {
+            const std::vector<double> expected = cache.ExpectedMass(s, h);
+            for (int64_t i = 0; i < stride; ++i) {
+              const int64_t row = first_rows[s] + i;
+              const float mass = masses[s][static_cast<size_t>(h * stride + i)];
+              if (row < kRagged[s]) {
+                ASSERT_NEAR(mass, expected[static_cast<size_t>(row)], 3e-6)
+                    << "rows " << kRagged[s] << " row " << row << " KV head " << h << " d "
+                    << shape.d;
+              } else {
+                ASSERT_EQ(mass, 7) << "written beyond the rows";
+              }
+            }
+          }
+          ASSERT_EQ(masses[s].back(), 7);
+        }
+      }
+    }
+  }
+}
+
+// With and without, in any company, which may want it or not, on any threads and pages; and the
+// output is the same as without.
+TEST(DecodeAttentionTest, MassBitsDoNotDependOnBatchThreadsOrPages) {
+  std::mt19937 random(12);
+  for (const Shape& shape : Shapes()) {
+    Cache cache(random, shape, kRagged);
+    for (Isa isa : SupportedIsas()) {
+      cache.WantMass(std::vector<bool>(kRagged.size(), false), kFromStart);
+      const std::vector<float> plain = cache.Run(isa);
+      cache.WantMass(kAll, kFirstRows);
+      std::vector<float> out;
+      const auto expected = cache.RunForMass(isa, nullptr, 0, kRagged.size(), &out);
+      EXPECT_EQ(out, plain);
+      cache.Place(random);
+      cache.WantMass(kAll, kFirstRows);
+      EXPECT_EQ(cache.RunForMass(isa, nullptr, 0, kRagged.size()), expected) << "other pages";
+      for (int threads = 1; threads <= 4; ++threads) {
+        ThreadPool pool(threads);
+        EXPECT_EQ(cache.RunForMass(isa, &pool, 0, kRagged.size(), &out), expected)
+            << threads << " threads";
+        EXPECT_EQ(out, plain);
+      }
+      for (size_t s = 0; s < kRagged.size(); ++s) {
+        EXPECT_EQ(cache.RunForMass(isa, nullptr, s, s + 1)[s], expected[s])
+            << "sequence " << s << " alone";
+        std::vector<bool> only(kRagged.size(), false);
+        only[s] = true;
+        cache.WantMass(only, kFirstRows);
+        EXPECT_EQ(cache.RunForMass(isa, nullptr, 0, kRagged.size(), &out)[s], expected[s])
+            << "only sequence " << s;
+        EXPECT_EQ(out, plain);
+        cache.WantMass(kAll, kFirstRows);
+      }
+    }
+  }
+}
+
+TEST(DecodeAttentionTest, MassComesWithAnyRangesOfTheMerge) {
+  std::mt19937 random(13);
+  Cache cache(random, {KvType::kBf16, 6, 2, 32, 16}, {600, 0, 300});
+  cache.WantMass({true, true, true}, {0, 0, 40});
+  const auto expected = cache.RunForMass(BestIsa(), nullptr, 0, 3);
+  DecodeAttentionArgs args;
+  args.layout = cache.layout_;
+  args.heads = 6;
+  args.sequences = 3;
+  args.sequence = cache.sequences_.data();
+  args.q = cache.q_.data();
+  std::vector<float> out(3 * 6 * 32, NAN);
+  args.out = out.data();
+  for (int64_t cut = 0; cut <= 18; ++cut) {
+    for (auto& mass : cache.masses_) std::fill(mass.begin(), mass.end(), 7.0f);
+    std::vector<float> workspace(DecodeAttentionWorkspaceFloats(args), NAN);
+    args.workspace = workspace.data();
+    DecodeAttentionPartial(args, 4, 10);
+    DecodeAttentionPartial(args, 0, 4);
+    DecodeAttentionMerge(args, cut, 18);
+    DecodeAttentionMerge(args, 0, cut);
+    EXPECT_EQ(cache.masses_, expected) << cut;
   }
 }
 
