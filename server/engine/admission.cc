@@ -1,5 +1,6 @@
 #include "server/engine/admission.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -27,49 +28,64 @@ int64_t LargestThatFits(int64_t high, F&& fits) {
 
 }  // namespace
 
-absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const std::optional<Size>& size,
-                                        int64_t prompt_tokens, int64_t max_tokens,
+absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const AdmissionRequest& request,
                                         const KvPageLayout& layout) {
-  auto budgets = plan.BudgetsFor(prompt_tokens, size);
-  if (!budgets.ok()) return budgets.status();
   Admission admission;
-  admission.budgets = *std::move(budgets);
-  admission.capacity_rows.reserve(admission.budgets.layer.size());
-  for (int64_t rows : admission.budgets.layer) {
-    admission.capacity_rows.push_back(rows + max_tokens);
-    admission.pages += layout.PagesFor(rows + max_tokens);
+  if (request.base_rows.empty()) {
+    auto budgets = plan.BudgetsFor(request.prompt_tokens, request.size);
+    if (!budgets.ok()) return budgets.status();
+    admission.budgets = *std::move(budgets);
+  } else {
+    const auto layers = static_cast<size_t>(plan.layers());
+    admission.budgets.layer.assign(layers, request.prompt_tokens);
+    admission.budgets.total = plan.layers() * request.prompt_tokens;
+    admission.budgets.requested = admission.budgets.total;
+    admission.budgets.full = true;
+  }
+  for (size_t l = 0; l < admission.budgets.layer.size(); ++l) {
+    const int64_t base = request.base_rows.empty() ? 0 : request.base_rows[l];
+    const int64_t prompt = admission.budgets.layer[l];
+    const int64_t target = base + std::max(prompt, plan.floor());
+    int64_t capacity = base + prompt + request.max_tokens;
+    if (request.growth_cap > 0) capacity = std::min(capacity, target + request.growth_cap);
+    admission.target_rows.push_back(target);
+    admission.capacity_rows.push_back(capacity);
+    admission.pages += layout.PagesFor(capacity) - base / layout.rows_per_page;
   }
   return admission;
 }
 
-absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const std::optional<Size>& size,
-                                         int64_t prompt_tokens, int64_t max_tokens,
+absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const AdmissionRequest& request,
                                          const KvPageLayout& layout, int64_t arena_pages) {
-  auto admission = PlanAdmission(plan, size, prompt_tokens, max_tokens, layout);
+  auto admission = PlanAdmission(plan, request, layout);
   if (!admission.ok() || admission->pages <= arena_pages) return admission;
 
   auto fits = [&](int64_t prompt, int64_t output) {
-    const auto other = PlanAdmission(plan, size, prompt, output, layout);
-    return other.ok() && other->pages <= arena_pages;
+    AdmissionRequest other = request;
+    other.prompt_tokens = prompt;
+    other.max_tokens = output;
+    const auto smaller = PlanAdmission(plan, other, layout);
+    return smaller.ok() && smaller->pages <= arena_pages;
   };
   std::string way_out;
-  const int64_t output =
-      LargestThatFits(max_tokens, [&](int64_t n) { return fits(prompt_tokens, n); });
+  const int64_t output = LargestThatFits(
+      request.max_tokens, [&](int64_t n) { return fits(request.prompt_tokens, n); });
   if (output > 0) {
     way_out = absl::StrCat("max_tokens up to ", output, " would fit with this prompt");
   } else {
-    const int64_t prompt =
-        LargestThatFits(prompt_tokens, [&](int64_t n) { return fits(n, max_tokens); });
-    way_out = prompt > 0 ? absl::StrCat("a prompt of up to ", prompt,
-                                        " tokens would fit with this max_tokens")
+    const int64_t prompt = LargestThatFits(
+        request.prompt_tokens, [&](int64_t n) { return fits(n, request.max_tokens); });
+    way_out = prompt > 0 ? absl::StrCat("a prompt of up to ", prompt, " tokens would fit",
+                                        request.max_tokens > 0 ? " with this max_tokens" : "")
                          : std::string("no prompt fits with this max_tokens");
     way_out += "; or keep less (retention) or give the server more --kv-memory";
   }
   return absl::ResourceExhaustedError(absl::StrCat(
       "the request needs ", admission->pages, " KV pages (",
       admission->pages * static_cast<int64_t>(layout.page_bytes), " bytes) for ",
-      admission->budgets.total, " kept positions of ", prompt_tokens, " prompt tokens over ",
-      plan.layers(), " layers and max_tokens ", max_tokens, "; the arena has ", arena_pages, " (",
+      admission->budgets.total, " kept positions of ", request.prompt_tokens,
+      " prompt tokens over ", plan.layers(), " layers and max_tokens ", request.max_tokens,
+      "; the arena has ", arena_pages, " (",
       arena_pages * static_cast<int64_t>(layout.page_bytes), " bytes): ", way_out));
 }
 

@@ -1,33 +1,49 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "calibration/policy/plan.h"
 #include "kernels/kv_page.h"
 
 namespace ripplekv {
 
-/// What a request reserves before it starts.
-struct Admission {
-  LayerBudgets budgets;
-  std::vector<int64_t> capacity_rows;  // b_l + max_tokens, one a layer
-  int64_t pages = 0;                   // of all layers
+/// What of a request decides what it takes.
+struct AdmissionRequest {
+  std::optional<Size> size;  // absent: the plan's
+  int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;                 // rows that decoding may add; 0: none
+  int64_t growth_cap = 0;                 // 0: a layer grows with the output
+  absl::Span<const int64_t> base_rows{};  // one a layer: a context's; empty: none. Over a context
+                                          // every row of the prompt is kept.
 };
 
-/// Rows and pages of a prompt under a plan.
-absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const std::optional<Size>& size,
-                                        int64_t prompt_tokens, int64_t max_tokens,
+/// What a request reserves before it starts.
+struct Admission {
+  LayerBudgets budgets;  // of the prompt's own tokens
+  // What bounded growth compacts a layer back to, a context's rows included:
+  // max(b_l, the plan's floor) + base rows.
+  std::vector<int64_t> target_rows;
+  // min(base + b_l + max_tokens, target + growth_cap): a context's rows included.
+  std::vector<int64_t> capacity_rows;
+  int64_t pages = 0;  // of all layers, a context's full pages excluded
+
+  bool operator==(const Admission&) const = default;
+};
+
+/// Rows and pages of a request under a plan.
+absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const AdmissionRequest& request,
                                         const KvPageLayout& layout);
 
 /// PlanAdmission, and RESOURCE_EXHAUSTED where an empty arena of `arena_pages` cannot hold it: the
 /// message gives pages and bytes wanted and there, and the largest max_tokens, or else the longest
 /// prompt, that would fit.
-absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const std::optional<Size>& size,
-                                         int64_t prompt_tokens, int64_t max_tokens,
+absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const AdmissionRequest& request,
                                          const KvPageLayout& layout, int64_t arena_pages);
 
 }  // namespace ripplekv

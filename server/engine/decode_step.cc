@@ -6,8 +6,43 @@
 #include "absl/strings/str_cat.h"
 
 namespace ripplekv {
+namespace {
+
+// Takes the rows of a step that did not come to its end out of the caches again.
+class Rollback {
+ public:
+  explicit Rollback(absl::Span<const DecodeRow> rows) : rows_(rows) {
+    for (const DecodeRow& row : rows) {
+      for (int l = 0; l < row.cache->layers(); ++l) before_.push_back(row.cache->rows(l));
+    }
+  }
+  ~Rollback() {
+    if (kept_) return;
+    size_t i = 0;
+    for (const DecodeRow& row : rows_) {
+      for (int l = 0; l < row.cache->layers(); ++l, ++i) {
+        if (row.cache->rows(l) > before_[i]) row.cache->Truncate(l, before_[i]);
+      }
+    }
+  }
+  void Keep() { kept_ = true; }
+
+ private:
+  absl::Span<const DecodeRow> rows_;
+  std::vector<int64_t> before_;
+  bool kept_ = false;
+};
+
+}  // namespace
 
 absl::Status DecodeStep::Run(absl::Span<const DecodeRow> rows, float* logits) {
+  Rollback rollback(rows);
+  absl::Status status = RunLayers(rows, logits);
+  if (status.ok()) rollback.Keep();
+  return status;
+}
+
+absl::Status DecodeStep::RunLayers(absl::Span<const DecodeRow> rows, float* logits) {
   const ModelConfig& c = decoder_->config();
   const int n = static_cast<int>(rows.size());
   assert(n >= 1 && n <= Decoder::kMaxRows);
@@ -43,6 +78,7 @@ absl::Status DecodeStep::Run(absl::Span<const DecodeRow> rows, float* logits) {
   args.q = q_.data();
   args.out = attention_.data();
   for (int l = 0; l < c.layers; ++l) {
+    if (before_layer_) before_layer_(l);
     decoder_->ProjectQkvRows(l, hidden_.data(), n, positions_.data(), q_.data(), k_.data(),
                              v_.data());
     for (size_t i = 0; i < rows.size(); ++i) {

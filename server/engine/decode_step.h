@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,14 +25,20 @@ struct DecodeRow {
 /// beside it.
 class DecodeStep {
  public:
-  explicit DecodeStep(Decoder* decoder) : decoder_(decoder) {}
+  /// before_layer (may be empty) is called before each layer; what it throws fails the step.
+  explicit DecodeStep(Decoder* decoder, std::function<void(int layer)> before_layer = {})
+      : decoder_(decoder), before_layer_(std::move(before_layer)) {}
 
-  /// logits: [rows, vocab]. 1 to Decoder::kMaxRows rows whose caches have one layout.
-  /// RESOURCE_EXHAUSTED, with nothing changed, where a cache has no room for its row.
+  /// logits: [rows, vocab]. 1 to Decoder::kMaxRows rows whose caches have one layout. After an
+  /// error, or an exception, the caches are as before: RESOURCE_EXHAUSTED where a cache has no room
+  /// for its row. What the step measured is not committed yet (SequenceCache::CommitStep).
   absl::Status Run(absl::Span<const DecodeRow> rows, float* logits);
 
  private:
+  absl::Status RunLayers(absl::Span<const DecodeRow> rows, float* logits);
+
   Decoder* decoder_;
+  std::function<void(int layer)> before_layer_;
   std::vector<int32_t> positions_;
   std::vector<float> hidden_, q_, k_, v_, attention_, workspace_;
   std::vector<PagedSequence> sequences_;

@@ -1,26 +1,40 @@
 #include "server/engine/engine.h"
 
-#include <algorithm>
-#include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/engine/admission.h"
-#include "server/engine/generation_task.h"
-#include "server/engine/request_queue.h"
+#include "server/engine/context_registry.h"
+#include "server/engine/engine_loop.h"
+#include "server/engine/engine_shared.h"
+#include "server/engine/prefill.h"
 #include "server/engine/request_validation.h"
-#include "server/engine/turn_policy.h"
-#include "server/kv/invariants.h"
-#include "server/kv/layer_pool.h"
-#include "server/kv/page_arena.h"
+#include "server/engine/score_task.h"
 
 namespace ripplekv {
+namespace {
+
+RefusalReason ReasonOf(const absl::Status& status) {
+  if (absl::IsUnavailable(status)) return RefusalReason::kShuttingDown;
+  if (!absl::IsResourceExhausted(status)) return RefusalReason::kInvalid;
+  return status.GetPayload(kRetryLater).has_value() ? RefusalReason::kQueueFull
+                                                    : RefusalReason::kTooLarge;
+}
+
+template <typename Request>
+std::shared_ptr<const ContextLease> ContextOf(const Request& request) {
+  if constexpr (std::is_same_v<Request, ContextRequest>) {
+    return nullptr;
+  } else {
+    return request.context;
+  }
+}
+
+}  // namespace
 
 class Engine::Impl {
  public:
@@ -29,303 +43,145 @@ class Engine::Impl {
        EngineObserver* observer, const RequestLimits& limits, const KvPageLayout& layout,
        std::unique_ptr<PageArena> arena)
       : options_(options),
-        decoder_(std::move(decoder)),
         tokenizer_(std::move(tokenizer)),
         observer_(observer),
         limits_(limits),
         layout_(layout),
-        arena_(std::move(arena)),
-        pools_(MakeLayerPools(decoder_->config().layers, arena_.get())),
-        queue_(options.max_queue),
-        plan_(std::move(plan)) {
-    for (int32_t id = 0; id < tokenizer_->vocab_size(); ++id) {
-      if (tokenizer_->IsEndOfGeneration(id)) end_of_text_.push_back(id);
-    }
-    Publish();
-    thread_ = std::thread([this] { Run(); });
-  }
+        arena_pages_(arena->pages()),
+        config_(decoder->config()),
+        shared_(options.max_queue,
+                {.memory_bytes = static_cast<int64_t>(options.context_memory_bytes),
+                 .idle = options.context_idle},
+                std::move(plan)),
+        loop_(options, std::move(decoder), tokenizer_.get(), observer, layout, std::move(arena),
+              &shared_),
+        thread_([this] { loop_.Run(); }) {}
 
-  absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(GenerateRequest request,
-                                                        std::shared_ptr<GenerationSink> sink) {
-    auto handle = TrySubmit(std::move(request), std::move(sink));
-    if (!handle.ok() && observer_ != nullptr) observer_->OnRefused(RefusalReason::kInvalid, handle.status());
+  template <typename Work, typename Request, typename Sink>
+  absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(Request request,
+                                                        std::shared_ptr<Sink> sink) {
+    auto handle = TrySubmit<Work>(std::move(request), std::move(sink));
+    if (!handle.ok() && observer_ != nullptr) {
+      observer_->OnRefused(ReasonOf(handle.status()), handle.status());
+    }
     return handle;
   }
 
-  absl::Status SubmitBackground(std::shared_ptr<BackgroundJob> job) {
-    return queue_.PushJob(std::move(job));
-  }
-
-  void SetPlan(std::shared_ptr<const Plan> plan) {
-    {
-      std::lock_guard lock(mutex_);
-      plan_ = std::move(plan);
-    }
-    queue_.Wake();
-  }
-  std::shared_ptr<const Plan> plan() const {
-    std::lock_guard lock(mutex_);
-    return plan_;
-  }
-  EngineStats stats() const {
-    EngineStats stats;
-    {
-      std::lock_guard lock(mutex_);
-      stats = stats_;
-    }
-    stats.queued = queue_.waiting();
+  EngineStats stats() {
+    EngineStats stats = shared_.stats();
+    stats.queued = shared_.queue().waiting();
+    const ContextStats contexts = shared_.contexts().stats();
+    stats.contexts = contexts.contexts;
+    stats.context_bytes = static_cast<size_t>(contexts.bytes);
+    stats.contexts_evicted = contexts.evicted;
+    stats.contexts_expired = contexts.expired;
     return stats;
   }
 
   absl::Status Drain(Clock::time_point deadline) {
-    queue_.Close();
-    std::unique_lock lock(mutex_);
-    if (idle_.wait_until(lock, deadline, [this] { return accepted_ == 0; }))
-      return absl::OkStatus();
-    return absl::DeadlineExceededError(absl::StrCat(accepted_, " requests are still running"));
+    shared_.queue().Close();
+    return shared_.WaitUntilIdle(deadline);
   }
 
   void Shutdown() {
-    queue_.Stop();
-    std::lock_guard lock(shutdown_mutex_);
+    shared_.queue().Stop();
+    const std::lock_guard lock(shutdown_mutex_);
     if (thread_.joinable()) thread_.join();
   }
 
-  Decoder* decoder() { return decoder_.get(); }
+  EngineShared& shared() { return shared_; }
+  Decoder* decoder() { return loop_.decoder(); }
+  const ModelConfig& config() const { return config_; }
   const RequestLimits& limits() const { return limits_; }
   const KvPageLayout& layout() const { return layout_; }
 
  private:
-  absl::StatusOr<std::shared_ptr<RequestHandle>> TrySubmit(GenerateRequest request,
-                                                           std::shared_ptr<GenerationSink> sink);
-
-  // The rest runs on the engine's thread.
-  void Run();
-  void ApplyPlan();
-  void EndDeadRequests();
-  void StartRequest();
-  void StepRequest();
-  void StepBackground();
-  void StopEverything();
-  absl::Status CheckInvariants() const;
-  void Publish();
-  void Finish(GenerationSink& sink, absl::StatusOr<Completion> result, int64_t prompt_tokens,
-              int64_t completion_tokens);
+  template <typename Work, typename Request, typename Sink>
+  absl::StatusOr<std::shared_ptr<RequestHandle>> TrySubmit(Request request,
+                                                           std::shared_ptr<Sink> sink);
+  bool Sampled();
 
   const EngineOptions options_;
-  const std::unique_ptr<Decoder> decoder_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   EngineObserver* const observer_;
   const RequestLimits limits_;
   const KvPageLayout layout_;
-  std::vector<int32_t> end_of_text_;
+  const int64_t arena_pages_;
+  const ModelConfig config_;
 
-  // The engine thread's.
-  std::unique_ptr<PageArena> arena_;
-  std::vector<LayerPool> pools_;
-  std::unique_ptr<GenerationTask> task_;
-  std::deque<std::shared_ptr<BackgroundJob>> jobs_;
-  TurnPolicy turn_;
-  std::shared_ptr<const Plan> quota_plan_;  // what the pools' quotas come from
+  EngineShared shared_;
+  EngineLoop loop_;
 
-  RequestQueue queue_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable idle_;
-  std::shared_ptr<const Plan> plan_;
-  int64_t accepted_ = 0;  // submitted and not yet ended
-  EngineStats stats_;
+  std::mutex sample_mutex_;
+  double sample_owed_ = 0;  // shares of requests since one was sampled; guarded by sample_mutex_
 
   std::mutex shutdown_mutex_;
   std::thread thread_;
 };
 
+// Evenly spread: of any n requests, n times the share of them, give or take one.
+bool Engine::Impl::Sampled() {
+  const std::lock_guard lock(sample_mutex_);
+  sample_owed_ += options_.fidelity_sample;
+  if (sample_owed_ < 1) return false;
+  sample_owed_ -= 1;
+  return true;
+}
+
+template <typename Work, typename Request, typename Sink>
 absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(
-    GenerateRequest request, std::shared_ptr<GenerationSink> sink) {
+    Request request, std::shared_ptr<Sink> sink) {
   if (absl::Status status = ValidateRequest(request, limits_); !status.ok()) return status;
   auto queued = std::make_unique<QueuedRequest>();
-  queued->plan = plan();
+  queued->plan = shared_.plan();
   if (request.kv.allocator.has_value() || request.kv.selector.has_value()) {
     auto plan = queued->plan->With(request.kv.allocator, request.kv.selector);
     if (!plan.ok()) return plan.status();
     queued->plan = std::make_shared<const Plan>(*std::move(plan));
   }
-  queued->max_tokens = EffectiveMaxTokens(request, limits_);
-  auto admission =
-      AdmitOrExplain(*queued->plan, request.kv.size, static_cast<int64_t>(request.prompt.size()),
-                     queued->max_tokens, layout_, arena_->pages());
+  const std::shared_ptr<const ContextLease> context = ContextOf(request);
+  std::vector<int64_t> base_rows;
+  if (context != nullptr) {
+    for (const LayerUsage& layer : context->info().layers) base_rows.push_back(layer.positions);
+  }
+  AdmissionRequest wanted = {.size = request.kv.size,
+                             .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
+                             .base_rows = base_rows};
+  int64_t longest = wanted.prompt_tokens;  // that is pushed through the layers at once
+  queued->work_bytes = static_cast<size_t>(config_.vocab) * sizeof(float);
+  if constexpr (std::is_same_v<Request, GenerateRequest>) {
+    queued->max_tokens = EffectiveMaxTokens(request, limits_);
+    wanted.max_tokens = queued->max_tokens;
+    wanted.growth_cap = request.kv.growth_cap.value_or(options_.growth_cap);
+    queued->measure_kl = request.next_token_kl || (context == nullptr && Sampled());
+  } else if constexpr (std::is_same_v<Request, ScoreRequest>) {
+    for (const auto& ids : request.continuations) {
+      longest = std::max(longest, static_cast<int64_t>(ids.size()));
+    }
+    queued->work_bytes = ScoreTask::WorkBytes(config_);
+  }
+  queued->work_bytes += Prefill::WorkBytes(config_, longest);
+  if (queued->work_bytes > options_.work_memory_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the request's activations take ", queued->work_bytes, " bytes for ", longest,
+        " tokens; --work-memory is ", options_.work_memory_bytes, ": give at least as much"));
+  }
+  auto admission = AdmitOrExplain(*queued->plan, wanted, layout_, arena_pages_);
   if (!admission.ok()) return admission.status();
   queued->admission = *std::move(admission);
-  queued->request = std::move(request);
-  queued->sink = std::move(sink);
+  queued->work = Work{std::move(request), std::move(sink)};
   auto handle = std::make_shared<RequestHandle>();
   queued->handle = handle;
   queued->submitted = Clock::now();
-  {
-    std::lock_guard lock(mutex_);
-    ++accepted_;
+  if (options_.queue_timeout.count() > 0) {
+    queued->start_by = queued->submitted + options_.queue_timeout;
   }
-  if (absl::Status status = queue_.Push(std::move(queued)); !status.ok()) {
-    std::lock_guard lock(mutex_);
-    if (--accepted_ == 0) idle_.notify_all();
+  shared_.RequestAccepted();
+  if (absl::Status status = shared_.queue().Push(std::move(queued)); !status.ok()) {
+    shared_.RequestEnded();
     return status;
   }
   return handle;
-}
-
-void Engine::Impl::Run() {
-  while (!queue_.stopped()) {
-    ApplyPlan();
-    for (auto& job : queue_.TakeJobs()) jobs_.push_back(std::move(job));
-    EndDeadRequests();
-    switch (turn_.Next(task_ != nullptr, queue_.waiting() > 0, !jobs_.empty())) {
-      case TurnPolicy::Turn::kWait:
-        Publish();
-        queue_.Wait();
-        break;
-      case TurnPolicy::Turn::kStartRequest:
-        StartRequest();
-        break;
-      case TurnPolicy::Turn::kStepRequest:
-        StepRequest();
-        break;
-      case TurnPolicy::Turn::kStepBackground:
-        StepBackground();
-        break;
-    }
-    Publish();
-  }
-  StopEverything();
-}
-
-void Engine::Impl::ApplyPlan() {
-  std::shared_ptr<const Plan> plan = this->plan();
-  if (plan == quota_plan_) return;
-  SetQuotas(absl::MakeSpan(pools_), plan->multipliers());
-  quota_plan_ = std::move(plan);
-}
-
-void Engine::Impl::EndDeadRequests() {
-  const Clock::time_point now = Clock::now();
-  for (auto& request : queue_.TakeDead(now)) {
-    Finish(*request->sink, request->Alive(now),
-           static_cast<int64_t>(request->request.prompt.size()), 0);
-  }
-}
-
-void Engine::Impl::StartRequest() {
-  std::unique_ptr<QueuedRequest> request = queue_.Pop();
-  if (request == nullptr) return;
-  const auto prompt_tokens = static_cast<int64_t>(request->request.prompt.size());
-  const std::shared_ptr<GenerationSink> sink = request->sink;
-  sink->OnStart();
-  absl::Status failure;
-  try {
-    const TaskResources resources = {.decoder = decoder_.get(),
-                                     .tokenizer = tokenizer_.get(),
-                                     .end_of_text = end_of_text_,
-                                     .arena = arena_.get(),
-                                     .pools = absl::MakeSpan(pools_),
-                                     .layout = layout_,
-                                     .observer = observer_};
-    auto task = GenerationTask::Start(resources, request);
-    failure = task.status();
-    if (task.ok()) task_ = *std::move(task);
-  } catch (const std::exception& e) {
-    failure = absl::ResourceExhaustedError(absl::StrCat("cannot start the request: ", e.what()));
-  }
-  if (!failure.ok()) {
-    Finish(*sink, failure, prompt_tokens, 0);
-    turn_.RequestEnded();
-  }
-}
-
-void Engine::Impl::StepRequest() {
-  absl::Status status = task_->request().Alive(Clock::now());
-  if (status.ok()) {
-    try {
-      status = task_->Step();
-    } catch (const std::exception& e) {
-      status = absl::InternalError(absl::StrCat("a step of the request failed: ", e.what()));
-    }
-  }
-  if (status.ok() && options_.check_invariants) status = CheckInvariants();
-  if (status.ok() && !task_->done()) return;
-
-  const std::shared_ptr<GenerationSink> sink = task_->request().sink;
-  const auto prompt_tokens = static_cast<int64_t>(task_->request().request.prompt.size());
-  const int64_t completion_tokens = task_->completion_tokens();
-  const absl::StatusOr<Completion> result = status.ok()
-                                                ? absl::StatusOr<Completion>(task_->completion())
-                                                : absl::StatusOr<Completion>(status);
-  // Its pages are free before anyone hears of its end.
-  task_.reset();
-  turn_.RequestEnded();
-  Publish();
-  Finish(*sink, result, prompt_tokens, completion_tokens);
-}
-
-void Engine::Impl::StepBackground() {
-  std::shared_ptr<BackgroundJob> job = std::move(jobs_.front());
-  jobs_.pop_front();
-  absl::Status status;
-  try {
-    if (!job->done()) status = job->Step();
-  } catch (const std::exception& e) {
-    status = absl::InternalError(e.what());
-  }
-  turn_.BackgroundStepped();
-  if (status.ok() && !job->done()) jobs_.push_back(std::move(job));
-}
-
-void Engine::Impl::StopEverything() {
-  const absl::Status status = absl::UnavailableError("the server is shutting down");
-  if (task_ != nullptr) {
-    const std::shared_ptr<GenerationSink> sink = task_->request().sink;
-    const auto prompt_tokens = static_cast<int64_t>(task_->request().request.prompt.size());
-    const int64_t completion_tokens = task_->completion_tokens();
-    task_.reset();
-    Finish(*sink, status, prompt_tokens, completion_tokens);
-  }
-  while (std::unique_ptr<QueuedRequest> request = queue_.Pop()) {
-    Finish(*request->sink, status, static_cast<int64_t>(request->request.prompt.size()), 0);
-  }
-  jobs_.clear();
-  queue_.TakeJobs();
-  Publish();
-}
-
-absl::Status Engine::Impl::CheckInvariants() const {
-  const SequenceCache* cache = &task_->cache();
-  return CheckKvInvariants(*arena_, pools_, {&cache, 1});
-}
-
-void Engine::Impl::Publish() {
-  EngineStats stats;
-  stats.running = task_ != nullptr ? 1 : 0;
-  stats.background_jobs = static_cast<int64_t>(jobs_.size());
-  stats.layers.reserve(pools_.size());
-  for (const LayerPool& pool : pools_) {
-    stats.layers.push_back({pool.used_bytes(), pool.reserved_bytes(), pool.quota_bytes()});
-  }
-  stats.kv_total_bytes = arena_->total_bytes();
-  stats.kv_used_bytes = arena_->used_bytes();
-  stats.kv_reserved_bytes = arena_->reserved_bytes();
-  stats.prefill_layer_bytes = arena_->prefill_layer_used_bytes();
-  std::lock_guard lock(mutex_);
-  stats_ = std::move(stats);
-}
-
-void Engine::Impl::Finish(GenerationSink& sink, absl::StatusOr<Completion> result,
-                          int64_t prompt_tokens, int64_t completion_tokens) {
-  if (observer_ != nullptr)
-    observer_->OnRequestEnd(result.status(), prompt_tokens, completion_tokens);
-  if (result.ok()) {
-    sink.OnComplete(*std::move(result));
-  } else {
-    sink.OnError(result.status());
-  }
-  std::lock_guard lock(mutex_);
-  if (--accepted_ == 0) idle_.notify_all();
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
@@ -341,6 +197,20 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   if (options.max_queue < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--max-queue is ", options.max_queue, ": must be at least 1"));
+  }
+  if (options.max_batch < 1 || options.max_batch > Decoder::kMaxRows) {
+    return absl::InvalidArgumentError(absl::StrCat("--max-batch is ", options.max_batch,
+                                                   ": must be in [1, ", Decoder::kMaxRows, "]"));
+  }
+  if (options.growth_cap != 0 && (options.growth_cap < KvParams::kMinGrowthCap ||
+                                  options.growth_cap > KvParams::kMaxGrowthCap)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--growth-cap is ", options.growth_cap, ": must be 0 (unbounded) or in [",
+                     KvParams::kMinGrowthCap, ", ", KvParams::kMaxGrowthCap, "]"));
+  }
+  if (!(options.fidelity_sample >= 0 && options.fidelity_sample <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("--fidelity-sample is ", options.fidelity_sample,
+                                                   ": must be in [0, 1]"));
   }
   const int32_t longest = c.context_length - 1;
   if (options.max_prompt_tokens < 0 || options.max_prompt_tokens > longest) {
@@ -380,25 +250,29 @@ Engine::~Engine() { Shutdown(); }
 
 absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(
     GenerateRequest request, std::shared_ptr<GenerationSink> sink) {
-  return impl_->Submit(std::move(request), std::move(sink));
+  return impl_->Submit<GenerateWork>(std::move(request), std::move(sink));
+}
+absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(ScoreRequest request,
+                                                              std::shared_ptr<ScoreSink> sink) {
+  return impl_->Submit<ScoreWork>(std::move(request), std::move(sink));
+}
+absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(ContextRequest request,
+                                                              std::shared_ptr<ContextSink> sink) {
+  return impl_->Submit<ContextWork>(std::move(request), std::move(sink));
 }
 
-absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(ScoreRequest,
-                                                              std::shared_ptr<ScoreSink>) {
-  return absl::UnimplementedError("Score");
-}
-absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Submit(ContextRequest,
-                                                              std::shared_ptr<ContextSink>) {
-  return absl::UnimplementedError("CreateContext");
-}
+ContextRegistry& Engine::contexts() { return impl_->shared().contexts(); }
+
 absl::Status Engine::SubmitBackground(std::shared_ptr<BackgroundJob> job) {
-  return impl_->SubmitBackground(std::move(job));
+  return impl_->shared().queue().PushJob(std::move(job));
 }
 
-void Engine::SetPlan(std::shared_ptr<const Plan> plan) { impl_->SetPlan(std::move(plan)); }
-std::shared_ptr<const Plan> Engine::plan() const { return impl_->plan(); }
+void Engine::SetPlan(std::shared_ptr<const Plan> plan) {
+  impl_->shared().SetPlan(std::move(plan));
+}
+std::shared_ptr<const Plan> Engine::plan() const { return impl_->shared().plan(); }
 EngineStats Engine::stats() const { return impl_->stats(); }
-const ModelConfig& Engine::config() const { return impl_->decoder()->config(); }
+const ModelConfig& Engine::config() const { return impl_->config(); }
 int32_t Engine::max_prompt_tokens() const { return impl_->limits().max_prompt_tokens; }
 const KvPageLayout& Engine::kv_layout() const { return impl_->layout(); }
 Decoder* Engine::decoder() { return impl_->decoder(); }

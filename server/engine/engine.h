@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -13,13 +14,12 @@
 #include "model/decoder.h"
 #include "model/tokenizer.h"
 
+#include "server/engine/context_registry.h"
 #include "server/engine/engine_observer.h"
 #include "server/engine/request.h"
 #include "server/engine/request_handle.h"
 
 namespace ripplekv {
-
-class ContextRegistry;
 
 struct EngineOptions {
   size_t kv_memory_bytes = size_t{256} << 20;
@@ -35,7 +35,9 @@ struct EngineOptions {
   size_t context_memory_bytes = size_t{64} << 20;
   std::chrono::milliseconds context_idle{std::chrono::minutes(60)};  // then it expires; zero: never
   double fidelity_sample = 0;  // share of requests whose next_token_kl is measured, [0, 1]
-  // After every step; a broken one fails the request with INTERNAL.
+  // Called before each layer of a decode step; what it throws fails the step. For tests of faults.
+  std::function<void(int layer)> before_decode_layer;
+  // After every step; a broken one ends all requests at work with INTERNAL.
 #ifdef NDEBUG
   bool check_invariants = false;
 #else

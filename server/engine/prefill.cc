@@ -1,102 +1,150 @@
 #include "server/engine/prefill.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <variant>
 
+#include "kernels/decode_attention.h"
 #include "kernels/window_scores.h"
 #include "model/chunk_attention.h"
 
 namespace ripplekv {
 
-Prefill::Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache,
-                 absl::Span<const int32_t> prompt, const LayerBudgets& budgets,
-                 const SelectorSpec& selector, int sinks)
+Prefill::Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const PrefillSpec& spec)
     : decoder_(decoder),
       arena_(arena),
       cache_(cache),
-      tokens_(static_cast<int64_t>(prompt.size())),
-      budgets_(budgets),
-      snapkv_(std::get<SnapKv>(selector)),
-      sinks_(sinks) {
+      spec_(spec),
+      snapkv_(std::get<SnapKv>(spec.selector)),
+      tokens_(static_cast<int64_t>(spec.tokens.size())) {
   const ModelConfig& c = decoder_->config();
   const size_t q_row = static_cast<size_t>(c.heads * c.head_dim) * KvTypeBytes(decoder_->kv_type());
-  hidden_.resize(prompt.size() * static_cast<size_t>(c.hidden));
-  const size_t chunk = std::min(prompt.size(), static_cast<size_t>(Decoder::kChunkTokens));
+  const auto width = static_cast<size_t>(c.hidden);
+  hidden_.resize(spec_.tokens.size() * width);
+  const size_t chunk = std::min(spec_.tokens.size(), static_cast<size_t>(Decoder::kChunkTokens));
   q_.resize(chunk * q_row);
   attention_.resize(chunk * q_row);
-  window_q_.resize(static_cast<size_t>(snapkv_.window) * q_row);
-  decoder_->Embed(prompt, hidden_.data());
+  if (spec_.keep == KeepRows::kCompact) {
+    window_q_.resize(static_cast<size_t>(snapkv_.window) * q_row);
+  } else {
+    snapkv_.window = 0;
+  }
+  decoder_->Embed(spec_.tokens, hidden_.data());
+  if (spec_.measure_floor) {
+    floor_hidden_.assign(hidden_.end() - static_cast<std::ptrdiff_t>(width), hidden_.end());
+  }
+  base_ = cache_->rows(0);
+  layer_work_ = LayerWork(c, tokens_, base_);
 }
 
+size_t Prefill::WorkBytes(const ModelConfig& c, int64_t tokens) {
+  return static_cast<size_t>(tokens) * sizeof(float) *
+         static_cast<size_t>(c.hidden + c.heads + c.kv_heads);
+}
+
+int64_t Prefill::LayerWork(const ModelConfig& c, int64_t tokens, int64_t base) {
+  const int64_t q = int64_t{c.heads} * c.head_dim;
+  const int64_t kv = int64_t{c.kv_heads} * c.head_dim;
+  const int64_t weights = c.hidden * (2 * q + 2 * kv + 3 * int64_t{c.ffn});
+  return tokens * (weights + 2 * q * (base + tokens / 2 + 1));
+}
+
+int64_t Prefill::remaining_work() const { return (decoder_->config().layers - layer_) * layer_work_; }
+
 absl::Status Prefill::Step() {
+  if (!full_.has_value()) {
+    if (absl::Status status = StartLayer(); !status.ok()) return status;
+  }
+  return ends_layer_next() ? EndLayer() : Chunk();
+}
+
+absl::Status Prefill::StartLayer() {
   const ModelConfig& c = decoder_->config();
+  assert(spec_.keep != KeepRows::kCompact || cache_->rows(layer_) == 0);
+  base_ = cache_->rows(layer_);
+  layer_work_ = LayerWork(c, tokens_, base_);
   const size_t side =
-      static_cast<size_t>(tokens_ * c.kv_heads * c.head_dim) * KvTypeBytes(decoder_->kv_type());
+      static_cast<size_t>(stride() * c.kv_heads) * KvTypeBytes(decoder_->kv_type());
   auto full = arena_->AcquirePrefillLayer(2 * side);
   if (!full.ok()) return full.status();
-  std::byte* k = full->data();
-  std::byte* v = k + side;
-  if (absl::Status status = Attend(k, v); !status.ok()) return status;
-  if (absl::Status status = Keep(k, v); !status.ok()) return status;
+  full_ = *std::move(full);
+  if (base_ > 0) cache_->CopyRows(layer_, k(), v(), stride());
+  next_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status Prefill::Chunk() {
+  const ModelConfig& c = decoder_->config();
+  const size_t element = KvTypeBytes(decoder_->kv_type());
+  const size_t q_row = static_cast<size_t>(c.heads * c.head_dim) * element;
+  const int64_t begin = next_;
+  const int n = static_cast<int>(std::min<int64_t>(Decoder::kChunkTokens, tokens_ - begin));
+  float* hidden = hidden_.data() + begin * c.hidden;
+  const size_t row_offset = static_cast<size_t>((base_ + begin) * c.head_dim) * element;
+  decoder_->ExpandLayer(layer_);  // again: other work may have expanded another one since
+  if (absl::Status status =
+          decoder_->ProjectQkv(layer_, hidden, n, spec_.first_position + begin, q_.data(),
+                               k() + row_offset, v() + row_offset, stride());
+      !status.ok()) {
+    return status;
+  }
+  const int64_t window_begin = tokens_ - snapkv_.window;
+  if (begin + n > window_begin && window_begin > 0) {
+    const int64_t first = std::max(begin, window_begin);
+    std::memcpy(window_q_.data() + static_cast<size_t>(first - window_begin) * q_row,
+                q_.data() + static_cast<size_t>(first - begin) * q_row,
+                static_cast<size_t>(begin + n - first) * q_row);
+  }
+  next_ = begin + n;
+  // Above the last layer only the last token is read.
+  if (layer_ + 1 == c.layers && next_ < tokens_ && !spec_.all_logits) return absl::OkStatus();
+  const ChunkAttentionArgs args = {.type = decoder_->kv_type(),
+                                   .heads = c.heads,
+                                   .kv_heads = c.kv_heads,
+                                   .head_dim = c.head_dim,
+                                   .queries = n,
+                                   .cached = base_ + begin,
+                                   .q = q_.data(),
+                                   .k = k(),
+                                   .v = v(),
+                                   .kv_head_stride = stride(),
+                                   .out = attention_.data(),
+                                   .pool = decoder_->pool()};
+  if (absl::Status status = ChunkAttention(args); !status.ok()) return status;
+  return decoder_->Finish(layer_, attention_.data(), n, hidden);
+}
+
+absl::Status Prefill::EndLayer() {
+  if (spec_.measure_floor) QueryFloor();
+  if (absl::Status status = Keep(); !status.ok()) return status;
+  peak_bytes_ = std::max(peak_bytes_, cache_->bytes() + full_->size_bytes());
+  full_.reset();
+  next_ = 0;
   ++layer_;
   return absl::OkStatus();
 }
 
-absl::Status Prefill::Attend(std::byte* k, std::byte* v) {
-  const ModelConfig& c = decoder_->config();
-  const size_t element = KvTypeBytes(decoder_->kv_type());
-  const size_t q_row = static_cast<size_t>(c.heads * c.head_dim) * element;
-  const int64_t stride = tokens_ * c.head_dim;
-  const int64_t window_begin = tokens_ - snapkv_.window;
-  const bool last_layer = layer_ + 1 == c.layers;
-  decoder_->ExpandLayer(layer_);
-  for (int64_t begin = 0; begin < tokens_; begin += Decoder::kChunkTokens) {
-    const int n = static_cast<int>(std::min<int64_t>(Decoder::kChunkTokens, tokens_ - begin));
-    float* hidden = hidden_.data() + begin * c.hidden;
-    const size_t row_offset = static_cast<size_t>(begin * c.head_dim) * element;
-    if (absl::Status status = decoder_->ProjectQkv(layer_, hidden, n, begin, q_.data(),
-                                                   k + row_offset, v + row_offset, stride);
-        !status.ok()) {
-      return status;
-    }
-    if (begin + n > window_begin && window_begin > 0) {
-      const int64_t first = std::max(begin, window_begin);
-      std::memcpy(window_q_.data() + static_cast<size_t>(first - window_begin) * q_row,
-                  q_.data() + static_cast<size_t>(first - begin) * q_row,
-                  static_cast<size_t>(begin + n - first) * q_row);
-    }
-    // Above the last layer only the last token is read.
-    if (last_layer && begin + n < tokens_) continue;
-    const ChunkAttentionArgs args = {.type = decoder_->kv_type(),
-                                     .heads = c.heads,
-                                     .kv_heads = c.kv_heads,
-                                     .head_dim = c.head_dim,
-                                     .queries = n,
-                                     .cached = begin,
-                                     .q = q_.data(),
-                                     .k = k,
-                                     .v = v,
-                                     .kv_head_stride = stride,
-                                     .out = attention_.data(),
-                                     .pool = decoder_->pool()};
-    if (absl::Status status = ChunkAttention(args); !status.ok()) return status;
-    if (absl::Status status = decoder_->Finish(layer_, attention_.data(), n, hidden); !status.ok())
-      return status;
+absl::Status Prefill::Keep() {
+  const size_t offset =
+      static_cast<size_t>(base_ * decoder_->config().head_dim) * KvTypeBytes(decoder_->kv_type());
+  switch (spec_.keep) {
+    case KeepRows::kNone:
+      return absl::OkStatus();
+    case KeepRows::kAll:
+      return cache_->AppendRows(layer_, k() + offset, v() + offset, stride(), tokens_,
+                                static_cast<int32_t>(spec_.first_position));
+    case KeepRows::kCompact:
+      break;
   }
-  return absl::OkStatus();
-}
-
-absl::Status Prefill::Keep(const std::byte* k, const std::byte* v) {
-  const int64_t stride = tokens_ * decoder_->config().head_dim;
-  const int64_t budget = budgets_.layer[static_cast<size_t>(layer_)];
-  if (budget >= tokens_) return cache_->StoreAll(layer_, k, v, stride, tokens_);
+  const int64_t budget = spec_.budgets->layer[static_cast<size_t>(layer_)];
+  if (budget >= tokens_) return cache_->StoreAll(layer_, k(), v(), stride(), tokens_);
   std::vector<int32_t> indices;
-  if (absl::Status status = Select(k, budget, indices); !status.ok()) return status;
-  return cache_->Compact(layer_, k, v, stride, indices, budget);
+  if (absl::Status status = Select(budget, indices); !status.ok()) return status;
+  return cache_->Compact(layer_, k(), v(), stride(), indices, budget);
 }
 
-absl::Status Prefill::Select(const std::byte* k, int64_t budget, std::vector<int32_t>& indices) {
+absl::Status Prefill::Select(int64_t budget, std::vector<int32_t>& indices) {
   const ModelConfig& c = decoder_->config();
   const int64_t positions = tokens_ - snapkv_.window;
   scores_.resize(static_cast<size_t>(c.heads * positions));
@@ -109,8 +157,8 @@ absl::Status Prefill::Select(const std::byte* k, int64_t budget, std::vector<int
   args.window = snapkv_.window;
   args.rows = tokens_;
   args.q = window_q_.data();
-  args.k = k;
-  args.kv_head_stride = tokens_ * c.head_dim;
+  args.k = k();
+  args.kv_head_stride = stride();
   args.pooling = snapkv_.pooling;
   args.kernel = snapkv_.kernel;
   args.scores = scores_.data();
@@ -123,15 +171,45 @@ absl::Status Prefill::Select(const std::byte* k, int64_t budget, std::vector<int
     auto kept = SelectPositions(
         absl::MakeConstSpan(group_scores_)
             .subspan(static_cast<size_t>(h * positions), static_cast<size_t>(positions)),
-        tokens_, budget, sinks_, snapkv_.window);
+        tokens_, budget, spec_.sinks, snapkv_.window);
     if (!kept.ok()) return kept.status();
     indices.insert(indices.end(), kept->begin(), kept->end());
   }
   return absl::OkStatus();
 }
 
-void Prefill::Logits(float* logits) {
-  decoder_->Logits(hidden_.data() + (tokens_ - 1) * decoder_->config().hidden, 1, logits);
+void Prefill::QueryFloor() {
+  const ModelConfig& c = decoder_->config();
+  const auto q_width = static_cast<size_t>(c.heads * c.head_dim);
+  const auto kv_width = static_cast<size_t>(c.kv_heads * c.head_dim);
+  std::vector<float> q(q_width), key(kv_width), value(kv_width), attention(q_width);
+  const auto position = static_cast<int32_t>(spec_.first_position + tokens_ - 1);
+  decoder_->ProjectQkvRows(layer_, floor_hidden_.data(), 1, &position, q.data(), key.data(),
+                           value.data());
+  // The full layer read as one page that holds all rows; the token's own row is in it.
+  const std::byte* page = k();
+  const PagedSequence sequence = {.pages = &page, .rows = rows()};
+  DecodeAttentionArgs args;
+  args.layout.type = decoder_->kv_type();
+  args.layout.kv_heads = c.kv_heads;
+  args.layout.head_dim = c.head_dim;
+  args.layout.rows_per_page = static_cast<int>(rows());
+  args.layout.v_offset = full_->size_bytes() / 2;
+  args.heads = c.heads;
+  args.sequences = 1;
+  args.sequence = &sequence;
+  args.q = q.data();
+  args.out = attention.data();
+  std::vector<float> workspace(DecodeAttentionWorkspaceFloats(args));
+  args.workspace = workspace.data();
+  DecodeAttention(args, decoder_->pool());
+  decoder_->FinishRows(layer_, attention.data(), 1, floor_hidden_.data());
 }
+
+void Prefill::Logits(int64_t first, int rows, float* logits) {
+  decoder_->Logits(hidden_.data() + first * decoder_->config().hidden, rows, logits);
+}
+
+void Prefill::FloorLogits(float* logits) { decoder_->Logits(floor_hidden_.data(), 1, logits); }
 
 }  // namespace ripplekv

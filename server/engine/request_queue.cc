@@ -23,6 +23,7 @@ absl::Status RequestQueue::Push(std::unique_ptr<QueuedRequest> request) {
       return full;
     }
     requests_.push_back(std::move(request));
+    woken_ = true;
   }
   changed_.notify_one();
   return absl::OkStatus();
@@ -33,6 +34,7 @@ absl::Status RequestQueue::PushJob(std::shared_ptr<BackgroundJob> job) {
     std::lock_guard lock(mutex_);
     if (closed_) return Closed();
     jobs_.push_back(std::move(job));
+    woken_ = true;
   }
   changed_.notify_one();
   return absl::OkStatus();
@@ -57,10 +59,14 @@ bool RequestQueue::stopped() const {
   return stopped_;
 }
 
-void RequestQueue::Wait() {
+void RequestQueue::Wait(std::optional<Clock::time_point> until) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock,
-                [this] { return stopped_ || woken_ || !requests_.empty() || !jobs_.empty(); });
+  const auto something = [this] { return stopped_ || woken_; };
+  if (until.has_value()) {
+    changed_.wait_until(lock, *until, something);
+  } else {
+    changed_.wait(lock, something);
+  }
   woken_ = false;
 }
 
@@ -72,11 +78,19 @@ void RequestQueue::Wake() {
   changed_.notify_one();
 }
 
-std::unique_ptr<QueuedRequest> RequestQueue::Pop() {
+std::vector<const QueuedRequest*> RequestQueue::Waiting() const {
   std::lock_guard lock(mutex_);
-  if (requests_.empty()) return nullptr;
-  auto request = std::move(requests_.front());
-  requests_.pop_front();
+  std::vector<const QueuedRequest*> waiting;
+  waiting.reserve(requests_.size());
+  for (const auto& request : requests_) waiting.push_back(request.get());
+  return waiting;
+}
+
+std::unique_ptr<QueuedRequest> RequestQueue::Take(size_t index) {
+  std::lock_guard lock(mutex_);
+  const auto it = requests_.begin() + static_cast<std::ptrdiff_t>(index);
+  std::unique_ptr<QueuedRequest> request = std::move(*it);
+  requests_.erase(it);
   return request;
 }
 
@@ -84,7 +98,7 @@ std::vector<std::unique_ptr<QueuedRequest>> RequestQueue::TakeDead(Clock::time_p
   std::vector<std::unique_ptr<QueuedRequest>> dead;
   std::lock_guard lock(mutex_);
   for (auto it = requests_.begin(); it != requests_.end();) {
-    if ((*it)->Alive(now).ok()) {
+    if ((*it)->MayWait(now).ok()) {
       ++it;
     } else {
       dead.push_back(std::move(*it));

@@ -6,37 +6,14 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "calibration/background_job.h"
-#include "calibration/policy/plan.h"
-#include "server/engine/admission.h"
-#include "server/engine/request.h"
-#include "server/engine/request_handle.h"
+#include "server/engine/queued_request.h"
 
 namespace ripplekv {
-
-/// An accepted request on its way through the engine.
-struct QueuedRequest {
-  GenerateRequest request;
-  std::shared_ptr<GenerationSink> sink;
-  std::shared_ptr<const RequestHandle> handle;
-  std::shared_ptr<const Plan>
-      plan;  // in force when it was submitted, with the request's own parameters
-  Admission admission;
-  int32_t max_tokens = 0;
-  Clock::time_point submitted;
-
-  /// OK, or CANCELLED or DEADLINE_EXCEEDED.
-  absl::Status Alive(Clock::time_point now) const {
-    if (handle->cancelled()) return absl::CancelledError("the request was cancelled");
-    if (request.deadline.has_value() && now >= *request.deadline) {
-      return absl::DeadlineExceededError("the request's deadline has passed");
-    }
-    return absl::OkStatus();
-  }
-};
 
 /// What other threads hand to the engine's thread: waiting requests, bounded, first come first
 /// served, and background jobs. Thread-safe.
@@ -54,13 +31,17 @@ class RequestQueue {
   void Stop();
   bool stopped() const;
 
-  /// Blocks until there is a request, a new job, a Wake since the last Wait, or a stop.
-  void Wait();
+  /// Blocks until a request or a job was added or Wake was called since the last Wait, or a stop;
+  /// at most until the time given.
+  void Wait(std::optional<Clock::time_point> until = std::nullopt);
   void Wake();
 
-  /// The request that waits longest, or null.
-  std::unique_ptr<QueuedRequest> Pop();
-  /// Takes out requests that are cancelled or past their deadline.
+  /// The waiting requests, the one that waits longest first. Valid until the caller itself takes
+  /// one out: only one thread may do so.
+  std::vector<const QueuedRequest*> Waiting() const;
+  /// Takes out the request at this place.
+  std::unique_ptr<QueuedRequest> Take(size_t index);
+  /// Takes out requests that are cancelled, past their deadline or waiting for too long.
   std::vector<std::unique_ptr<QueuedRequest>> TakeDead(Clock::time_point now);
   std::vector<std::shared_ptr<BackgroundJob>> TakeJobs();
   int64_t waiting() const;

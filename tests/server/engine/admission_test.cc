@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace ripplekv {
 namespace {
@@ -27,11 +28,41 @@ KvPageLayout Layout() {
 
 TEST(AdmissionTest, ReservesTheBudgetAndTheOutputInEveryLayer) {
   const Plan plan = MakePlan(30, 0.1, 0);
-  auto admission = PlanAdmission(plan, {}, 4000, 256, Layout());
+  auto admission = PlanAdmission(plan, {.prompt_tokens = 4000, .max_tokens = 256}, Layout());
   ASSERT_TRUE(admission.ok()) << admission.status();
   ASSERT_EQ(admission->capacity_rows.size(), 30u);
   for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 400 + 256);
   EXPECT_EQ(admission->pages, 30 * 21);  // ceil(656 / 32)
+}
+
+TEST(AdmissionTest, BoundedGrowthReservesItsCapOnly) {
+  const Plan plan = MakePlan(30, 0.1, 0);  // floor 4 + 32 + 1
+  auto admission = PlanAdmission(
+      plan, {.prompt_tokens = 4000, .max_tokens = 2000, .growth_cap = 64}, Layout());
+  ASSERT_TRUE(admission.ok()) << admission.status();
+  for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 400 + 64);
+  for (int64_t rows : admission->target_rows) EXPECT_EQ(rows, 400);
+  // A short output never reaches the cap; a short prompt is compacted back to the floor.
+  admission = PlanAdmission(plan, {.prompt_tokens = 4000, .max_tokens = 20, .growth_cap = 64},
+                            Layout());
+  for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 420);
+  admission = PlanAdmission(plan, {.prompt_tokens = 5, .max_tokens = 2000, .growth_cap = 64},
+                            Layout());
+  for (int64_t rows : admission->target_rows) EXPECT_EQ(rows, 37);
+  for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 37 + 64);
+}
+
+TEST(AdmissionTest, OverAContextOnlyItsOwnPagesCount) {
+  const Plan plan = MakePlan(2, 0.1, 0);
+  const std::vector<int64_t> base = {100, 64};
+  auto admission = PlanAdmission(
+      plan, {.prompt_tokens = 20, .max_tokens = 10, .base_rows = base}, Layout());
+  ASSERT_TRUE(admission.ok()) << admission.status();
+  EXPECT_EQ(admission->budgets.layer, (std::vector<int64_t>{20, 20})) << "every row is kept";
+  EXPECT_EQ(admission->capacity_rows, (std::vector<int64_t>{130, 94}));
+  EXPECT_EQ(admission->target_rows, (std::vector<int64_t>{137, 101}));
+  // 130 rows: pages 3 (4 rows of it copied) and 4; 94 rows: page 2.
+  EXPECT_EQ(admission->pages, 2 + 1);
 }
 
 // The number between two texts of a message, where both are there.
@@ -56,9 +87,10 @@ TEST(AdmissionTest, TheLargestThatFitsIsExact) {
     const int64_t prompt = 1 + random() % 4000;
     const int64_t output = 1 + random() % 500;
     const int64_t arena = 1 + random() % 400;
-    const auto needed = PlanAdmission(plan, {}, prompt, output, Layout());
+    const auto needed = PlanAdmission(plan, {.prompt_tokens = prompt, .max_tokens = output}, Layout());
     ASSERT_TRUE(needed.ok());
-    const auto got = AdmitOrExplain(plan, {}, prompt, output, Layout(), arena);
+    const auto got = AdmitOrExplain(
+        plan, {.prompt_tokens = prompt, .max_tokens = output}, Layout(), arena);
     ASSERT_EQ(got.ok(), needed->pages <= arena);
     if (got.ok()) continue;
     ASSERT_EQ(got.status().code(), absl::StatusCode::kResourceExhausted);
@@ -66,7 +98,7 @@ TEST(AdmissionTest, TheLargestThatFitsIsExact) {
     ASSERT_NE(message.find(std::to_string(needed->pages) + " KV pages"), std::string::npos)
         << message;
     auto fits = [&](int64_t p, int64_t o) {
-      return PlanAdmission(plan, {}, p, o, Layout())->pages <= arena;
+      return PlanAdmission(plan, {.prompt_tokens = p, .max_tokens = o}, Layout())->pages <= arena;
     };
     if (auto n = NumberBetween(message, "max_tokens up to ", " would fit")) {
       ASSERT_TRUE(*n >= 1 && *n < output && fits(prompt, *n) && !fits(prompt, *n + 1)) << message;

@@ -1,179 +1,24 @@
-#include "server/engine/engine.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "tests/server/engine/test_model.h"
+#include "tests/server/engine/engine_fixture.h"
 
 namespace ripplekv {
 namespace {
 
-using std::chrono::seconds;
 using ::testing::HasSubstr;
-
-// Collects one request's events; hooks run on the engine's thread.
-class Collector : public GenerationSink {
- public:
-  std::function<void()> on_start = [] {};
-  std::function<void(int tokens)> on_token = [](int) {};
-
-  void OnStart() override { on_start(); }
-  void OnTokens(TokenChunk chunk) override {
-    int count;
-    {
-      std::lock_guard lock(mutex_);
-      EXPECT_FALSE(ended_) << "tokens after the end";
-      text_ += chunk.text;
-      tokens_.insert(tokens_.end(), chunk.token_ids.begin(), chunk.token_ids.end());
-      for (auto& logprob : chunk.logprobs) logprobs_.push_back(logprob);
-      count = static_cast<int>(tokens_.size());
-    }
-    on_token(count);
-  }
-  void OnComplete(Completion completion) override {
-    completion_ = std::move(completion);
-    End();
-  }
-  void OnError(absl::Status status) override {
-    EXPECT_FALSE(status.ok());
-    status_ = std::move(status);
-    End();
-  }
-  // Waits for the end.
-  const Collector& Wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, seconds(300), [&] { return ended_; })) << "no end";
-    return *this;
-  }
-  const absl::Status& status() const { return status_; }
-  const Completion& completion() const { return completion_; }
-  const std::vector<int32_t>& tokens() const { return tokens_; }
-  const std::vector<TokenLogprob>& logprobs() const { return logprobs_; }
-  const std::string& text() const { return text_; }
-
- private:
-  void End() {
-    std::lock_guard lock(mutex_);
-    EXPECT_FALSE(ended_) << "a second end";
-    ended_ = true;
-    changed_.notify_all();
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;
-  std::string text_;
-  std::vector<int32_t> tokens_;
-  std::vector<TokenLogprob> logprobs_;
-  absl::Status status_;
-  Completion completion_;
-};
-
-// A gate that a thread can be held at.
-class Gate {
- public:
-  void Open() {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void Wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, seconds(300), [&] { return open_; }));
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-};
-
-std::shared_ptr<const Plan> MakePlan(const Size& size, int64_t min_positions = 0) {
-  PlanSpec spec;
-  spec.layers = TestWeights()->config().layers;
-  spec.size = size;
-  spec.min_positions = min_positions;
-  return std::make_shared<const Plan>(*Plan::Make(spec));
-}
-
-class EngineTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (TestWeights() == nullptr || TestTokenizer() == nullptr) GTEST_SKIP() << "failed above";
-  }
-  void Start(EngineOptions options = {},
-             std::shared_ptr<const Plan> plan = MakePlan(Retention{0.5}), int threads = 2,
-             EngineObserver* observer = nullptr) {
-    engine_.reset();
-    pool_ = std::make_unique<ThreadPool>(threads);
-    options.check_invariants = true;
-    auto engine =
-        Engine::Create(options, *Decoder::Create(TestWeights(), ComputeType::kF32, pool_.get()),
-                       TestTokenizer(), std::move(plan), observer);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
-  }
-  static GenerateRequest Ask(const std::string& text, int32_t max_tokens) {
-    GenerateRequest request;
-    request.prompt = *TestTokenizer()->Encode(text, SpecialTokens::kParse);
-    request.stopping.max_tokens = max_tokens;
-    return request;
-  }
-  std::shared_ptr<Collector> Submit(GenerateRequest request,
-                                    std::shared_ptr<Collector> sink = nullptr) {
-    if (sink == nullptr) sink = std::make_shared<Collector>();
-    auto handle = engine_->Submit(std::move(request), sink);
-    EXPECT_TRUE(handle.ok()) << handle.status();
-    if (handle.ok()) handle_ = *handle;
-    return sink;
-  }
-  void ExpectAllFree() {
-    const EngineStats stats = engine_->stats();
-    EXPECT_EQ(stats.kv_used_bytes, 0u);
-    EXPECT_EQ(stats.kv_reserved_bytes, 0u);
-    EXPECT_EQ(stats.prefill_layer_bytes, 0u);
-    EXPECT_EQ(stats.running, 0);
-    for (const LayerStats& layer : stats.layers)
-      EXPECT_EQ(layer.used_bytes + layer.reserved_bytes, 0u);
-  }
-
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<Engine> engine_;
-  std::shared_ptr<RequestHandle> handle_;
-};
-
-const char kStory[] =
-    "The lighthouse stood at the end of a long spit of sand. Every evening the keeper climbed its "
-    "two hundred steps, "
-    "trimmed the wick, and wrote the hour, the wind and the height of the water in a ledger bound "
-    "in green cloth. "
-    "In the winter of the great storm the ledger was lost, and with it the only record of what the "
-    "sea had done. "
-    "Years later a child found it under the floor of the boat house and read it aloud to the "
-    "village. It began:";
-
-void ExpectSameOutput(const Collector& a, const Collector& b) {
-  EXPECT_EQ(a.tokens(), b.tokens());
-  EXPECT_EQ(a.text(), b.text());
-  ASSERT_EQ(a.logprobs().size(), b.logprobs().size());
-  for (size_t i = 0; i < a.logprobs().size(); ++i) {
-    EXPECT_EQ(a.logprobs()[i].logprob, b.logprobs()[i].logprob);  // the same bits
-    EXPECT_EQ(a.logprobs()[i].top, b.logprobs()[i].top);
-  }
-}
 
 TEST_F(EngineTest, FullRetentionOneAndShortPromptsAgreeBitForBit) {
   Start();
@@ -428,35 +273,37 @@ struct TracingJob : BackgroundJob {
   std::function<void()> on_step = [] {};
 };
 
-TEST_F(EngineTest, BackgroundJobsStepBetweenRequestsAndWhenIdle) {
-  Start();
+TEST_F(EngineTest, BackgroundSlicesGoBetweenTokensAndStepsNeverWaitForTwo) {
+  struct Observer : EngineObserver {
+    void OnStep(const StepRecord& step) override { steps.push_back(step); }
+    std::vector<StepRecord> steps;
+  } observer;
+  Start({}, MakePlan(Retention{0.5}), 2, &observer);
   std::vector<std::string> trace;
-  Gate released, gate, first_step;
-  auto job = std::make_shared<TracingJob>(&trace, "job", 5);
-  job->released = &released;
-  job->on_step = [&, n = 0]() mutable {
-    if (n++ > 0) return;
-    first_step.Open();
-    gate.Wait();  // until three requests wait
+  Gate released, decoding;
+  auto sink = std::make_shared<Collector>();
+  sink->on_token = [&](int tokens) {
+    if (tokens == 1) decoding.Open();
   };
+  GenerateRequest request = Ask(kStory, 60);
+  request.stopping.ignore_eos = true;
+  Submit(std::move(request), sink);
+  decoding.Wait();
+  auto job = std::make_shared<TracingJob>(&trace, "job", 12);
+  job->released = &released;
+  job->on_step = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
   ASSERT_TRUE(engine_->SubmitBackground(std::move(job)).ok());
-  first_step.Wait();
-  std::vector<std::shared_ptr<Collector>> sinks;
-  for (int i = 0; i < 3; ++i) {
-    auto sink = std::make_shared<Collector>();
-    sink->on_start = [&trace, i] { trace.push_back("request " + std::to_string(i)); };
-    sinks.push_back(Submit(Ask("Hi", 2), sink));
-  }
-  gate.Open();
-  for (auto& sink : sinks) EXPECT_TRUE(sink->Wait().status().ok());
+  EXPECT_TRUE(sink->Wait().status().ok());
   released.Wait();
-  EXPECT_EQ(trace, (std::vector<std::string>{"job", "request 0", "job", "request 1", "job",
-                                             "request 2", "job", "job"}));
-  // The engine lets go of the job before it publishes its gauges.
-  for (int i = 0; i < 2000 && engine_->stats().background_jobs != 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  engine_->Shutdown();
+  int slices = 0, beside_tokens = 0;
+  for (const StepRecord& step : observer.steps) {
+    if (step.slice != StepRecord::Slice::kBackground) continue;
+    ++slices;
+    beside_tokens += step.decode_rows;
   }
-  EXPECT_EQ(engine_->stats().background_jobs, 0);
+  EXPECT_EQ(slices, 12);
+  EXPECT_EQ(beside_tokens, 12) << "every slice came with a token of the running request";
 }
 
 TEST_F(EngineTest, SeveralJobsTakeTurnsAndAFailedOneIsLetGo) {
@@ -493,13 +340,15 @@ TEST_F(EngineTest, ANewPlanHoldsForRequestsSubmittedAfterIt) {
   EXPECT_EQ(waiting->completion().cache.layers[3].positions, prompt);
   EXPECT_EQ(after->completion().cache.layers[3].positions, prompt / 2);
   size_t quota = 0;
-  for (const LayerStats& layer : engine_->stats().cache.layers) quota += layer.quota_bytes;
+  for (const LayerStats& layer : engine_->stats().layers) quota += layer.quota_bytes;
   EXPECT_GT(quota, engine_->stats().kv_total_bytes / 2);
   EXPECT_LE(quota, engine_->stats().kv_total_bytes);
 }
 
 TEST_F(EngineTest, ShutdownEndsEverythingWithUnavailable) {
-  Start();
+  EngineOptions options;
+  options.max_batch = 1;
+  Start(options);
   Gate running;
   auto decoding = std::make_shared<Collector>();
   decoding->on_token = [&](int) { running.Open(); };

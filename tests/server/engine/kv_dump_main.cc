@@ -103,8 +103,11 @@ absl::Status Run(std::map<std::string, std::string> args) {
   auto cache = SequenceCache::Reserve(absl::MakeSpan(pools), layout, capacity);
   if (!cache.ok()) return cache.status();
 
-  Prefill prefill(decoder->get(), arena->get(), &*cache, prompt, *budgets, plan->selector(),
-                  plan->sinks());
+  Prefill prefill(decoder->get(), arena->get(), &*cache,
+                  {.tokens = prompt,
+                   .budgets = &*budgets,
+                   .selector = plan->selector(),
+                   .sinks = plan->sinks()});
   const SequenceCache* one = &*cache;
   while (!prefill.done()) {
     if (absl::Status s = prefill.Step(); !s.ok()) return s;
@@ -112,7 +115,7 @@ absl::Status Run(std::map<std::string, std::string> args) {
   }
   const auto vocab = static_cast<size_t>(c.vocab);
   std::vector<float> logits(vocab * static_cast<size_t>(1 + steps));
-  prefill.Logits(logits.data());
+  prefill.LastLogits(logits.data());
   std::cout << "peak_prefill_bytes " << (*arena)->peak_bytes() << "\nfull_layer_bytes "
             << full_layer << "\npage_bytes " << layout.page_bytes << "\nrows_per_page "
             << layout.rows_per_page << "\nkept_page_bytes " << cache->bytes() << "\n";

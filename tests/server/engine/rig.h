@@ -45,15 +45,18 @@ class Rig {
     auto cache = std::make_unique<SequenceCache>(
         *SequenceCache::Reserve(absl::MakeSpan(pools), layout, capacity));
     arena->ResetPeak();
-    Prefill prefill(decoder.get(), arena.get(), cache.get(), prompt, budgets, plan.selector(),
-                    plan.sinks());
+    Prefill prefill(decoder.get(), arena.get(), cache.get(),
+                    {.tokens = prompt,
+                     .budgets = &budgets,
+                     .selector = plan.selector(),
+                     .sinks = plan.sinks()});
     while (!prefill.done()) {
       const absl::Status status = prefill.Step();
       EXPECT_TRUE(status.ok()) << status;
       if (!status.ok()) break;
     }
     logits.resize(static_cast<size_t>(decoder->config().vocab));
-    prefill.Logits(logits.data());
+    prefill.LastLogits(logits.data());
     return cache;
   }
 

@@ -1,0 +1,376 @@
+#include "server/engine/engine_loop.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/engine/generate_task.h"
+#include "server/engine/score_task.h"
+#include "server/kv/invariants.h"
+#include "server/kv/layer_pool.h"
+
+namespace ripplekv {
+namespace {
+
+// With nothing at work, a waiting request is only held up by contexts in use: looked at this often.
+constexpr std::chrono::milliseconds kRetryAdmission{20};
+
+// Runs a step of somebody's work; what it throws is its error.
+template <typename F>
+absl::Status Guarded(F&& step) {
+  try {
+    return step();
+  } catch (const std::exception& e) {
+    return absl::InternalError(absl::StrCat("a step of the request failed: ", e.what()));
+  }
+}
+
+double SecondsSince(Clock::time_point start) { return Seconds(Clock::now() - start); }
+
+}  // namespace
+
+EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Decoder> decoder,
+                       const Tokenizer* tokenizer, EngineObserver* observer,
+                       const KvPageLayout& layout, std::unique_ptr<PageArena> arena,
+                       EngineShared* shared)
+    : options_(options),
+      decoder_(std::move(decoder)),
+      observer_(observer),
+      arena_(std::move(arena)),
+      pools_(MakeLayerPools(decoder_->config().layers, arena_.get())),
+      work_(options.work_memory_bytes),
+      decode_(decoder_.get(), options.before_decode_layer),
+      shared_(shared) {
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    if (tokenizer->IsEndOfGeneration(id)) end_of_text_.push_back(id);
+  }
+  resources_ = {.decoder = decoder_.get(),
+                .tokenizer = tokenizer,
+                .end_of_text = end_of_text_,
+                .arena = arena_.get(),
+                .layout = layout,
+                .decode = &decode_,
+                .observer = observer_};
+  Publish();
+}
+
+void EngineLoop::Run() {
+  while (!shared_->queue().stopped()) {
+    ApplyPlan();
+    for (auto& job : shared_->queue().TakeJobs()) jobs_.push_back(std::move(job));
+    EndDead();
+    FreeRemovedContexts();
+    Admit();
+    const StepPlan plan = scheduler_.Next(View());
+    if (plan.empty()) {
+      Publish();
+      Wait();
+      continue;
+    }
+    Execute(plan);
+    if (options_.check_invariants) CheckInvariants();
+    Publish();
+  }
+  StopEverything();
+}
+
+void EngineLoop::ApplyPlan() {
+  std::shared_ptr<const Plan> plan = shared_->plan();
+  if (plan == quota_plan_) return;
+  SetQuotas(absl::MakeSpan(pools_), plan->multipliers());
+  quota_plan_ = std::move(plan);
+}
+
+void EngineLoop::EndDead() {
+  const Clock::time_point now = Clock::now();
+  for (auto& request : shared_->queue().TakeDead(now)) {
+    const absl::Status status = request->MayWait(now);
+    if (observer_ != nullptr && absl::IsResourceExhausted(status)) {
+      observer_->OnRefused(RefusalReason::kQueueTimeout, status);
+    }
+    EndQueued(std::move(request), status);
+  }
+  std::vector<std::pair<int64_t, absl::Status>> dead;
+  for (const auto& [id, task] : tasks_) {
+    absl::Status status = task->request().Alive(now);
+    if (!status.ok()) dead.emplace_back(id, std::move(status));
+  }
+  for (const auto& [id, status] : dead) End(id, status);
+}
+
+void EngineLoop::FreeRemovedContexts() {
+  shared_->contexts().ExpireIdle(Clock::now());
+  for (const std::string& id : shared_->contexts().TakeRemoved()) contexts_.erase(id);
+}
+
+void EngineLoop::Admit() {
+  size_t place = 0;
+  while (tasks_.size() < static_cast<size_t>(options_.max_batch)) {
+    const std::vector<const QueuedRequest*> waiting = shared_->queue().Waiting();
+    if (place >= waiting.size()) return;
+    absl::StatusOr<TaskHoldings> holdings = Hold(*waiting[place]);
+    if (holdings.ok()) {
+      Start(shared_->queue().Take(place), *std::move(holdings));
+    } else if (!absl::IsUnavailable(holdings.status())) {
+      if (observer_ != nullptr)
+        observer_->OnRefused(RefusalReason::kContextMemory, holdings.status());
+      EndQueued(shared_->queue().Take(place), holdings.status());
+    } else if (tasks_.empty()) {
+      // Nothing at work will make room: contexts do that are in use by requests further back.
+      ++place;
+    } else {
+      return;  // first come, first served
+    }
+  }
+}
+
+// UNAVAILABLE: no room now. Another error ends the request.
+absl::StatusOr<TaskHoldings> EngineLoop::Hold(const QueuedRequest& request) {
+  absl::StatusOr<WorkReservation> work = work_.Reserve(request.work_bytes);
+  if (!work.ok()) return absl::UnavailableError("");
+
+  const ContextRows* context = nullptr;
+  if (request.context() != nullptr) context = &contexts_.at(request.context()->id());
+
+  std::optional<ContextSlot> slot;
+  if (std::holds_alternative<ContextWork>(request.work)) {
+    auto reserved = shared_->contexts().Reserve(
+        request.admission.pages * static_cast<int64_t>(arena_->page_bytes()), Clock::now());
+    if (!reserved.ok()) return reserved.status();
+    slot = *std::move(reserved);
+    FreeRemovedContexts();
+  }
+
+  // Contexts that nobody uses give way only where the request would not fit beside them even if it
+  // were alone.
+  const auto context_pages = [this] {
+    int64_t pages = 0;
+    for (const auto& [id, rows] : contexts_) {
+      for (int l = 0; l < rows.cache.layers(); ++l) pages += rows.cache.pages(l);
+    }
+    return pages;
+  };
+  while (request.admission.pages > arena_->pages() - context_pages() &&
+         shared_->contexts().EvictOne(Clock::now())) {
+    FreeRemovedContexts();
+  }
+
+  absl::StatusOr<SequenceCache> cache =
+      context == nullptr
+          ? SequenceCache::Reserve(absl::MakeSpan(pools_), resources_.layout,
+                                   request.admission.capacity_rows)
+          : SequenceCache::ReserveOver(context->cache, absl::MakeSpan(pools_),
+                                       request.admission.capacity_rows);
+  if (!cache.ok()) return absl::UnavailableError("");
+  return TaskHoldings{.cache = *std::move(cache),
+                      .work = *std::move(work),
+                      .context = context,
+                      .slot = std::move(slot)};
+}
+
+void EngineLoop::Start(std::unique_ptr<QueuedRequest> request, TaskHoldings holdings) {
+  const QueuedRequest& r = *request;
+  RequestSink& sink = r.sink();
+  const int64_t prompt_tokens = r.prompt_tokens();
+  // The sink outlives the task's failure to start.
+  const auto keep_sink = r.work;
+  const int64_t id = next_id_++;
+  std::unique_ptr<Task> task;
+  const absl::Status status = Guarded([&] {
+    sink.OnStart();
+    if (observer_ != nullptr) {
+      observer_->OnAdmitted();
+      observer_->OnQueueTime(Seconds(Clock::now() - r.submitted));
+    }
+    if (std::holds_alternative<GenerateWork>(r.work)) {
+      task = std::make_unique<GenerateTask>(id, resources_, std::move(request),
+                                            std::move(holdings));
+    } else if (std::holds_alternative<ScoreWork>(r.work)) {
+      task = std::make_unique<ScoreTask>(id, resources_, std::move(request), std::move(holdings));
+    } else {
+      task = std::make_unique<ContextTask>(id, resources_, std::move(request),
+                                           std::move(holdings), &shared_->contexts(), &contexts_);
+    }
+    return absl::OkStatus();
+  });
+  if (status.ok()) {
+    tasks_.emplace(id, std::move(task));
+    return;
+  }
+  NoteEnd(status, prompt_tokens, 0);
+  sink.OnError(status);
+  shared_->RequestEnded();
+}
+
+SchedulerView EngineLoop::View() const {
+  SchedulerView view;
+  for (const auto& [id, task] : tasks_) {
+    if (task->decoding()) view.decoding.push_back(id);
+    if (task->has_slice()) view.sliced.push_back(task->View());
+  }
+  view.background = !jobs_.empty();
+  return view;
+}
+
+void EngineLoop::Wait() {
+  std::optional<Clock::time_point> until = shared_->contexts().NextExpiry();
+  if (shared_->queue().waiting() > 0) {
+    const Clock::time_point soon = Clock::now() + kRetryAdmission;
+    until = until.has_value() ? std::min(*until, soon) : soon;
+  }
+  shared_->queue().Wait(until);
+}
+
+void EngineLoop::Execute(const StepPlan& plan) {
+  StepRecord record;
+  const Clock::time_point start = Clock::now();
+  if (!plan.decode.empty()) {
+    Decode(plan.decode);
+    record.decode_rows = static_cast<int>(plan.decode.size());
+    record.decode_seconds = SecondsSince(start);
+  }
+  const Clock::time_point slice_start = Clock::now();
+  switch (plan.slice) {
+    case StepPlan::Slice::kNone:
+      break;
+    case StepPlan::Slice::kTask:
+      RunSlice(plan.task, record);
+      break;
+    case StepPlan::Slice::kBackground:
+      record.slice = StepRecord::Slice::kBackground;
+      RunBackground();
+      break;
+  }
+  if (plan.slice != StepPlan::Slice::kNone) record.slice_seconds = SecondsSince(slice_start);
+  const bool background = plan.slice == StepPlan::Slice::kBackground;
+  scheduler_.Report(record.decode_seconds + (background ? 0 : record.slice_seconds),
+                    background ? record.slice_seconds : 0);
+  if (observer_ != nullptr) observer_->OnStep(record);
+}
+
+void EngineLoop::Decode(const std::vector<int64_t>& ids) {
+  std::vector<Task*> ready;
+  for (int64_t id : ids) {
+    Task* task = tasks_.at(id).get();
+    const absl::Status status = Guarded([&] { return task->Prepare(); });
+    if (status.ok()) {
+      ready.push_back(task);
+    } else {
+      End(id, status);
+    }
+  }
+  if (ready.empty()) return;
+  // What fails together is tried alone: one request's failure must not end the others'.
+  const bool together = RunDecode(ready).ok();
+  const auto vocab = static_cast<size_t>(decoder_->config().vocab);
+  for (size_t i = 0; i < ready.size(); ++i) {
+    Task* task = ready[i];
+    size_t row = i;
+    absl::Status status;
+    if (!together) {
+      status = RunDecode({task});
+      row = 0;
+    }
+    if (status.ok()) {
+      status = Guarded([&] {
+        return task->Accept(absl::MakeConstSpan(logits_).subspan(row * vocab, vocab));
+      });
+    }
+    if (!status.ok() || task->done()) End(task->id(), status);
+  }
+}
+
+absl::Status EngineLoop::RunDecode(const std::vector<Task*>& tasks) {
+  std::vector<DecodeRow> rows;
+  rows.reserve(tasks.size());
+  for (Task* task : tasks) rows.push_back(task->Row());
+  return Guarded([&] {
+    logits_.resize(tasks.size() * static_cast<size_t>(decoder_->config().vocab));
+    return decode_.Run(rows, logits_.data());
+  });
+}
+
+void EngineLoop::RunSlice(int64_t id, StepRecord& record) {
+  Task* task = tasks_.at(id).get();
+  record.slice = task->NextSlice();
+  const absl::Status status = Guarded([&] { return task->RunSlice(); });
+  if (!status.ok() || task->done()) End(id, status);
+}
+
+void EngineLoop::RunBackground() {
+  std::shared_ptr<BackgroundJob> job = std::move(jobs_.front());
+  jobs_.pop_front();
+  const absl::Status status = Guarded([&] { return job->done() ? absl::OkStatus() : job->Step(); });
+  // New jobs get their turn before this one's next.
+  for (auto& other : shared_->queue().TakeJobs()) jobs_.push_back(std::move(other));
+  if (status.ok() && !job->done()) jobs_.push_back(std::move(job));
+}
+
+void EngineLoop::End(int64_t id, const absl::Status& status) {
+  const auto it = tasks_.find(id);
+  const std::unique_ptr<Task> task = std::move(it->second);
+  tasks_.erase(it);
+  // Its pages are free before anyone hears of its end.
+  task->Release();
+  Publish();
+  NoteEnd(status, task->request().prompt_tokens(), task->completion_tokens());
+  if (status.ok()) {
+    task->Complete();
+  } else {
+    task->Fail(status);
+  }
+  shared_->RequestEnded();
+}
+
+void EngineLoop::EndQueued(std::unique_ptr<QueuedRequest> request, const absl::Status& status) {
+  NoteEnd(status, request->prompt_tokens(), 0);
+  request->sink().OnError(status);
+  shared_->RequestEnded();
+}
+
+void EngineLoop::NoteEnd(const absl::Status& status, int64_t prompt_tokens,
+                         int64_t completion_tokens) {
+  if (observer_ != nullptr) observer_->OnRequestEnd(status, prompt_tokens, completion_tokens);
+}
+
+void EngineLoop::CheckInvariants() {
+  std::vector<const SequenceCache*> caches;
+  for (const auto& [id, task] : tasks_) caches.push_back(&task->cache());
+  for (const auto& [id, rows] : contexts_) caches.push_back(&rows.cache);
+  const absl::Status status = CheckKvInvariants(*arena_, pools_, caches);
+  if (status.ok()) return;
+  while (!tasks_.empty()) End(tasks_.begin()->first, status);
+}
+
+void EngineLoop::StopEverything() {
+  const absl::Status status = absl::UnavailableError("the server is shutting down");
+  while (!tasks_.empty()) End(tasks_.begin()->first, status);
+  while (shared_->queue().waiting() > 0) EndQueued(shared_->queue().Take(0), status);
+  jobs_.clear();
+  shared_->queue().TakeJobs();
+  contexts_.clear();
+  Publish();
+}
+
+void EngineLoop::Publish() {
+  EngineStats stats;
+  stats.running = static_cast<int64_t>(tasks_.size());
+  for (const auto& [id, task] : tasks_) stats.prefilling += task->has_slice() ? 1 : 0;
+  stats.background_jobs = static_cast<int64_t>(jobs_.size());
+  stats.layers.reserve(pools_.size());
+  for (const LayerPool& pool : pools_) {
+    stats.layers.push_back({pool.used_bytes(), pool.reserved_bytes(), pool.quota_bytes()});
+  }
+  stats.kv_total_bytes = arena_->total_bytes();
+  stats.kv_used_bytes = arena_->used_bytes();
+  stats.kv_reserved_bytes = arena_->reserved_bytes();
+  stats.prefill_layer_bytes = arena_->prefill_layer_used_bytes();
+  stats.free_pages = arena_->available_pages();
+  stats.work_total_bytes = work_.total_bytes();
+  stats.work_reserved_bytes = work_.reserved_bytes();
+  shared_->SetStats(std::move(stats));
+}
+
+}  // namespace ripplekv
