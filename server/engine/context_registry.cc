@@ -7,7 +7,6 @@
 #include <cassert>
 #include <cerrno>
 #include <condition_variable>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -229,10 +228,10 @@ absl::StatusOr<ContextSlot> ContextRegistry::Reserve(int64_t bytes, Clock::time_
   }
   const int64_t pinned = s.PinnedBytes();
   if (bytes > s.options.memory_bytes - pinned) {
-    absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
-        "the context needs ", bytes, " bytes of KV pages; of the ", s.options.memory_bytes,
-        " that all contexts may take, ", pinned,
-        " are in use by running requests: try again later or raise --context-memory"));
+    absl::Status status = absl::ResourceExhaustedError(
+        absl::StrCat("the context needs ", bytes, " bytes of KV pages; of the ",
+                     s.options.memory_bytes, " that all contexts may take, ", pinned,
+                     " are in use: try again later or raise --context-memory"));
     status.SetPayload(kRetryLater, absl::Cord());
     return status;
   }
