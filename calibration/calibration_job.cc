@@ -22,19 +22,55 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
+/// What an error of the profile directory is to a caller: a disk or quota that is full, or
+/// something the operator has to mend. Never NOT_FOUND and the like, which are about what a request
+/// names.
+absl::StatusCode StorageCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:  // ENOSPC, EDQUOT
+    case absl::StatusCode::kOutOfRange:         // EFBIG
+      return absl::StatusCode::kResourceExhausted;
+    case absl::StatusCode::kInvalidArgument:  // not the file system's
+    case absl::StatusCode::kInternal:
+      return absl::StatusCode::kInternal;
+    default:
+      return absl::StatusCode::kFailedPrecondition;
+  }
+}
+
 }  // namespace
 
+std::string CalibrationJobId(int64_t number) { return absl::StrCat("calibration-", number); }
+
+const char* JobStateName(JobState state) {
+  switch (state) {
+    case JobState::kRunning:
+      return "RUNNING";
+    case JobState::kSucceeded:
+      return "SUCCEEDED";
+    case JobState::kFailed:
+      return "FAILED";
+    case JobState::kCancelled:
+      return "CANCELLED";
+  }
+  return "";
+}
+
 CalibrationJob::CalibrationJob(CalibrationJobSpec spec)
-    : spec_(std::move(spec)),
-      started_(Clock::now()),
-      started_at_(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())) {
-  progress_.examples_total = static_cast<int>(spec_.examples.size());
+    : spec_(std::move(spec)), id_(CalibrationJobId(spec_.number)), started_(Clock::now()) {
+  record_.number = spec_.number;
+  record_.profile_id = spec_.profile.id();
+  record_.corpus_name = spec_.profile.corpus_name;
+  record_.settings = key().settings;
+  record_.progress.job_id = id_;
+  record_.progress.probe.examples_total = static_cast<int>(spec_.examples.size());
+  record_.started_at = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
 }
 
 CalibrationJob::~CalibrationJob() {
   if (!done()) {
     End(absl::CancelledError(
-        absl::StrCat("calibration ", spec_.id,
+        absl::StrCat("calibration ", id_,
                      " was stopped before its end: the server shuts down; ask again later")));
   }
 }
@@ -45,13 +81,16 @@ bool CalibrationJob::done() const {
 }
 
 absl::Status CalibrationJob::Step() {
+  absl::Status cancelled;
   {
     const std::lock_guard lock(mutex_);
     if (outcome_.has_value()) return absl::OkStatus();
-    if (cancelled_) {
-      outcome_ = absl::CancelledError(kNobodyWaits);
-      return absl::OkStatus();
-    }
+    if (record_.state == JobState::kCancelled) cancelled = absl::CancelledError(record_.error);
+  }
+  if (!cancelled.ok()) {
+    probe_.reset();
+    TellListeners(cancelled);
+    return absl::OkStatus();
   }
   if (probe_ == nullptr) {
     auto probe = spec_.make_probe(key().settings, std::move(spec_.examples));
@@ -67,10 +106,10 @@ absl::Status CalibrationJob::Step() {
   }
   {
     const std::lock_guard lock(mutex_);
-    progress_ = probe_->progress();
+    if (record_.state == JobState::kRunning) record_.progress.probe = probe_->progress();
   }
   ReportProgress();  // at the end too: whoever draws a bar sees it full
-  if (!probe_->done()) return absl::OkStatus();
+  if (!probe_->done() || !BeginStoring()) return absl::OkStatus();
   absl::StatusOr<CalibrationResult> result = Result();
   probe_.reset();
   if (result.ok() && spec_.on_profile) spec_.on_profile(*result);
@@ -79,16 +118,24 @@ absl::Status CalibrationJob::Step() {
   return status;
 }
 
+bool CalibrationJob::BeginStoring() {
+  const std::lock_guard lock(mutex_);
+  storing_ = record_.state == JobState::kRunning;
+  return storing_;
+}
+
 void CalibrationJob::ReportProgress() {
   const Clock::time_point now = Clock::now();
   std::vector<std::shared_ptr<CalibrationListener>> listeners;
   CalibrationProgress progress;
   {
     const std::lock_guard lock(mutex_);
-    if (now - reported_ < kReportInterval && progress_.examples_done == reported_examples_) return;
+    if (record_.state != JobState::kRunning) return;
+    const int examples = record_.progress.probe.examples_done;
+    if (now - reported_ < kReportInterval && examples == reported_examples_) return;
     reported_ = now;
-    reported_examples_ = progress_.examples_done;
-    progress = ProgressLocked();
+    reported_examples_ = examples;
+    progress = RecordLocked().progress;
     listeners = listeners_;
   }
   for (const auto& listener : listeners) listener->OnProgress(progress);
@@ -105,26 +152,57 @@ absl::StatusOr<CalibrationResult> CalibrationJob::Result() const {
   result.profile.split_half_spearman = statistics.split_half_spearman;
   if (absl::Status s = ValidateProfile(result.profile); !s.ok()) {
     return absl::InternalError(
-        absl::StrCat("calibration ", spec_.id, " gave no usable profile: ", s.message()));
+        absl::StrCat("calibration ", id_, " gave no usable profile: ", s.message()));
   }
   RunInfo run;
-  run.started_at = started_at_;
+  run.started_at = record_.started_at;
   run.duration_seconds = std::chrono::duration<double>(Clock::now() - started_).count();
   run.host = HostName();
   run.threads = spec_.threads;
   result.run = run;
   if (absl::Status s = spec_.store->Put(result.profile, run); !s.ok()) {
-    return absl::Status(s.code(),
-                        absl::StrCat("calibration ", spec_.id,
-                                     " finished but its profile cannot be stored: ", s.message()));
+    return absl::Status(
+        StorageCode(s),
+        absl::StrCat("calibration ", id_,
+                     " finished but its profile cannot be stored: ", s.message(),
+                     "; see that it has room and can be written, then calibrate again"));
   }
   return result;
 }
 
 void CalibrationJob::End(absl::StatusOr<CalibrationResult> outcome) {
+  std::optional<CalibrationRecord> closed;
+  {
+    const std::lock_guard lock(mutex_);
+    if (record_.state == JobState::kRunning) {
+      closed = CloseLocked(outcome.ok()                          ? JobState::kSucceeded
+                           : absl::IsCancelled(outcome.status()) ? JobState::kCancelled
+                                                                 : JobState::kFailed,
+                           outcome.status());
+    } else {  // cancelled meanwhile
+      outcome = absl::CancelledError(record_.error);
+    }
+  }
   // The registry first: who asks from now on finds the stored profile, not this job.
-  if (spec_.on_over) spec_.on_over();
-  if (!outcome.ok() && spec_.on_failure) spec_.on_failure(outcome.status());
+  if (closed.has_value()) Announce(*closed);
+  TellListeners(outcome);
+}
+
+CalibrationRecord CalibrationJob::CloseLocked(JobState state, const absl::Status& status) {
+  record_.progress = RecordLocked().progress;  // the clock stops
+  record_.state = state;
+  record_.error_code = status.code();
+  record_.error = std::string(status.message());
+  return RecordLocked();
+}
+
+void CalibrationJob::Announce(const CalibrationRecord& record) {
+  if (spec_.on_over) spec_.on_over(record);
+  if (record.state == JobState::kSucceeded || !spec_.on_failure) return;
+  spec_.on_failure(absl::Status(record.error_code, record.error));
+}
+
+void CalibrationJob::TellListeners(const absl::StatusOr<CalibrationResult>& outcome) {
   std::vector<std::shared_ptr<CalibrationListener>> listeners;
   {
     const std::lock_guard lock(mutex_);
@@ -136,9 +214,9 @@ void CalibrationJob::End(absl::StatusOr<CalibrationResult> outcome) {
 
 bool CalibrationJob::Hold(bool detach) {
   const std::lock_guard lock(mutex_);
-  if (cancelled_) return false;
+  if (record_.state == JobState::kCancelled) return false;
   ++held_;
-  detached_ |= detach;
+  record_.detached |= detach;
   return true;
 }
 
@@ -155,30 +233,54 @@ void CalibrationJob::AddListener(std::shared_ptr<CalibrationListener> listener) 
 }
 
 void CalibrationJob::RemoveListener(const CalibrationListener* listener) {
+  CalibrationRecord closed;
   {
     const std::lock_guard lock(mutex_);
     const auto place = std::find_if(listeners_.begin(), listeners_.end(),
                                     [&](const auto& held) { return held.get() == listener; });
     if (place == listeners_.end()) return;
     listeners_.erase(place);
-    if (!listeners_.empty() || held_ > 0 || detached_ || outcome_.has_value()) return;
-    cancelled_ = true;
+    if (!listeners_.empty() || held_ > 0 || record_.detached || storing_ ||
+        record_.state != JobState::kRunning) {
+      return;
+    }
+    closed = CloseLocked(JobState::kCancelled, absl::CancelledError(kNobodyWaits));
   }
-  if (spec_.on_over) spec_.on_over();
-  if (spec_.on_failure) spec_.on_failure(absl::CancelledError(kNobodyWaits));
+  Announce(closed);
 }
 
-CalibrationProgress CalibrationJob::progress() const {
+absl::StatusOr<CalibrationRecord> CalibrationJob::Cancel(const std::string& reason) {
+  CalibrationRecord closed;
+  {
+    const std::lock_guard lock(mutex_);
+    if (record_.state != JobState::kRunning) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "calibration ", id_, " has ended already: it is ", JobStateName(record_.state)));
+    }
+    if (storing_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("calibration ", id_, " is ", JobStateName(record_.state),
+                       " but about to end: it has measured everything and stores its profile"));
+    }
+    closed = CloseLocked(JobState::kCancelled, absl::CancelledError(reason));
+  }
+  Announce(closed);
+  return closed;
+}
+
+CalibrationRecord CalibrationJob::record() const {
   const std::lock_guard lock(mutex_);
-  return ProgressLocked();
+  return RecordLocked();
 }
 
-CalibrationProgress CalibrationJob::ProgressLocked() const {
-  CalibrationProgress progress;
-  progress.job_id = spec_.id;
-  progress.probe = progress_;
-  progress.elapsed_seconds = std::chrono::duration<double>(Clock::now() - started_).count();
-  return progress;
+CalibrationRecord CalibrationJob::RecordLocked() const {
+  CalibrationRecord record = record_;
+  if (record.state == JobState::kRunning) {
+    record.progress.elapsed_seconds =
+        std::chrono::duration<double>(Clock::now() - started_).count();
+    record.listeners = static_cast<int>(listeners_.size()) + held_;
+  }
+  return record;
 }
 
 }  // namespace ripplekv

@@ -1,5 +1,6 @@
 #include "calibration/calibrator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +10,7 @@ namespace ripplekv {
 Calibrator::Calibrator(CalibratorOptions options, CalibratorParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
-      running_(std::make_shared<Running>()) {}
+      registry_(std::make_shared<Registry>()) {}
 
 Calibrator::~Calibrator() = default;
 
@@ -68,7 +69,45 @@ void Calibrator::Leave(std::string_view job_id, const CalibrationListener* liste
 std::optional<CalibrationProgress> Calibrator::running() const {
   const std::shared_ptr<CalibrationJob> job = RunningJob();
   if (job == nullptr) return std::nullopt;
-  return job->progress();
+  return job->record().progress;
+}
+
+absl::StatusOr<CalibrationRecord> Calibrator::Cancel(std::string_view job_id,
+                                                     const std::string& reason) {
+  if (const auto job = RunningJob(); job != nullptr && job->id() == job_id) {
+    return job->Cancel(reason);
+  }
+  const std::lock_guard lock(registry_->mutex);
+  for (const CalibrationRecord& record : registry_->ended) {
+    if (record.job_id() != job_id) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "calibration ", record.job_id(), " has ended already: it is ", JobStateName(record.state)));
+  }
+  return absl::NotFoundError(absl::StrCat("no calibration '", std::string(job_id.substr(0, 80)),
+                                          "' runs here, nor is it one of the last ",
+                                          kRememberedJobs, " that ended"));
+}
+
+std::vector<CalibrationRecord> Calibrator::List() const {
+  std::shared_ptr<CalibrationJob> job;
+  std::vector<CalibrationRecord> records;
+  {
+    const std::lock_guard lock(registry_->mutex);
+    job = registry_->job.lock();
+    records.assign(registry_->ended.begin(), registry_->ended.end());
+  }
+  if (job != nullptr) records.push_back(job->record());
+  // Where two ended at the same time, they came in any order.
+  std::sort(records.begin(), records.end(),
+            [](const auto& a, const auto& b) { return a.number > b.number; });
+  return records;
+}
+
+void Calibrator::Registry::OnOver(const CalibrationRecord& record) {
+  const std::lock_guard lock(mutex);
+  if (number == record.number) job.reset();
+  ended.push_back(record);
+  if (ended.size() > kRememberedJobs) ended.pop_front();
 }
 
 ProfileKey Calibrator::KeyOf(const CalibrationSettings& settings, const Corpus& corpus) const {
@@ -81,8 +120,8 @@ ProfileKey Calibrator::KeyOf(const CalibrationSettings& settings, const Corpus& 
 }
 
 std::shared_ptr<CalibrationJob> Calibrator::RunningJob() const {
-  const std::lock_guard lock(running_->mutex);
-  return running_->job.lock();
+  const std::lock_guard lock(registry_->mutex);
+  return registry_->job.lock();
 }
 
 absl::StatusOr<Corpus> Calibrator::CorpusOf(const CalibrationRequest& request) const {
@@ -118,7 +157,7 @@ absl::StatusOr<std::shared_ptr<CalibrationJob>> Calibrator::NewJob(const Profile
   if (!examples.ok()) return examples.status();
 
   CalibrationJobSpec spec;
-  spec.id = absl::StrCat("calibration-", ++jobs_started_);
+  spec.number = ++jobs_started_;
   spec.profile.key = key;
   spec.profile.model_name = options_.model_name;
   spec.profile.corpus_name = corpus.name;
@@ -129,23 +168,21 @@ absl::StatusOr<std::shared_ptr<CalibrationJob>> Calibrator::NewJob(const Profile
   spec.store = parts_.store;
   spec.make_probe = parts_.make_probe;
   spec.on_profile = parts_.on_profile;
-  spec.on_over = [running = running_, id = spec.id] {
-    const std::lock_guard lock(running->mutex);
-    if (running->id == id) running->job.reset();
+  spec.on_over = [registry = registry_](const CalibrationRecord& record) {
+    registry->OnOver(record);
   };
   if (parts_.on_failure) {
-    spec.on_failure = [on_failure = parts_.on_failure, id = spec.id](const absl::Status& status) {
-      on_failure(id, status);
-    };
+    spec.on_failure = [on_failure = parts_.on_failure, id = CalibrationJobId(spec.number)](
+                          const absl::Status& status) { on_failure(id, status); };
   }
   return std::make_shared<CalibrationJob>(std::move(spec));
 }
 
 absl::Status Calibrator::Submit(const std::shared_ptr<CalibrationJob>& job) {
   {
-    const std::lock_guard lock(running_->mutex);
-    running_->job = job;
-    running_->id = job->id();
+    const std::lock_guard lock(registry_->mutex);
+    registry_->job = job;
+    registry_->number = job->number();
   }
   return parts_.submit(job);  // refused: the job is dropped, and says so to the registry
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "calibration/background_job.h"
 #include "calibration/calibration_job.h"
 #include "calibration/calibration_listener.h"
+#include "calibration/calibration_record.h"
 #include "calibration/corpus.h"
 #include "calibration/profile.h"
 #include "calibration/profile_store.h"
@@ -55,10 +57,12 @@ struct CalibratorParts {
   std::function<absl::Status(std::shared_ptr<BackgroundJob> job)> submit;
   /// A profile was measured and stored; its listeners hear next. Within a job's Step. May be empty.
   std::function<void(const CalibrationResult& result)> on_profile;
-  /// A measurement ended without a profile: it failed, or was CANCELLED as nobody waited for it or
-  /// the server stopped. On any thread. May be empty.
+  /// A measurement ended without a profile: it failed, or was CANCELLED by Cancel, as nobody waited
+  /// for it or as the server stopped. On any thread. May be empty.
   std::function<void(const std::string& job_id, const absl::Status& status)> on_failure;
 };
+
+inline constexpr size_t kRememberedJobs = 64;
 
 /// Measurements of one model: at most one runs, identical requests share it, finished ones come
 /// from the store. Thread-safe.
@@ -79,8 +83,16 @@ class Calibrator {
 
   /// The listener hears no more, but for a call that is under way. A measurement that nobody
   /// listens to, and that nobody detached, stops within one slice. Unknown ids and listeners are
-  /// ignored.
+  /// ignored, and those of a cancelled job, whose listeners hear so in its next slice.
   void Leave(std::string_view job_id, const CalibrationListener* listener);
+
+  /// Ends the running measurement within one slice: its listeners hear CANCELLED with `reason`, and
+  /// another one may start at once. What is told of it from now on. NOT_FOUND where no such job is
+  /// remembered, FAILED_PRECONDITION naming the state of one that has ended or is about to.
+  absl::StatusOr<CalibrationRecord> Cancel(std::string_view job_id, const std::string& reason);
+
+  /// The running measurement, then the last kRememberedJobs that ended, the newest first.
+  std::vector<CalibrationRecord> List() const;
 
   /// Where the running measurement stands; unset where none runs.
   std::optional<CalibrationProgress> running() const;
@@ -89,11 +101,15 @@ class Calibrator {
   ProfileKey KeyOf(const CalibrationSettings& settings, const Corpus& corpus) const;
 
  private:
-  /// The running job, if any. Jobs outlive the calibrator at times, so they share it.
-  struct Running {
+  /// The running job, if any, and those that ended. Jobs outlive the calibrator at times, so they
+  /// share it.
+  struct Registry {
     std::mutex mutex;
     std::weak_ptr<CalibrationJob> job;  // whoever runs jobs owns it
-    std::string id;                     // of the newest job
+    int64_t number = 0;                 // of the newest job
+    std::deque<CalibrationRecord> ended;
+
+    void OnOver(const CalibrationRecord& record);
   };
 
   absl::StatusOr<Corpus> CorpusOf(const CalibrationRequest& request) const;
@@ -106,7 +122,7 @@ class Calibrator {
 
   const CalibratorOptions options_;
   const CalibratorParts parts_;
-  const std::shared_ptr<Running> running_;
+  const std::shared_ptr<Registry> registry_;
   std::mutex start_mutex_;    // one Start decides at a time
   int64_t jobs_started_ = 0;  // guarded by start_mutex_
 };

@@ -92,20 +92,20 @@ absl::StatusOr<Corpus> CorpusFromTexts(std::string name, std::vector<std::string
 
 absl::StatusOr<Corpus> LoadCorpus(const std::string& corpus_dir, const std::string& name) {
   if (!IsCorpusName(name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("name is '", name.substr(0, 80),
-                     "': must be 1 to 64 of a-z, 0-9, '-' and '_'"));
+    return absl::InvalidArgumentError(absl::StrCat("name is '", name.substr(0, 80),
+                                                   "': must be 1 to 64 of a-z, 0-9, '-' and '_'"));
   }
   if (corpus_dir.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("corpus \"", name, "\" is unknown: this server has only \"",
-                     kDefaultCorpusName, "\" (others need --corpus-dir)"));
+    return absl::NotFoundError(
+        absl::StrCat("corpus \"", name, "\" is unknown: this server has only ", kDefaultCorpusName,
+                     "; a directory of others is named with --corpus-dir"));
   }
   const fs::path directory = fs::path(corpus_dir) / name;
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
-    return absl::NotFoundError(absl::StrCat("corpus \"", name, "\" is unknown: this server has ",
-                                            KnownCorpora(corpus_dir)));
+    return absl::NotFoundError(
+        absl::StrCat("corpus \"", name, "\" is unknown: this server has ", KnownCorpora(corpus_dir),
+                     " (others: folders of .txt files in its --corpus-dir)"));
   }
   absl::StatusOr<std::vector<fs::path>> files = TextFiles(directory);
   if (!files.ok()) return files.status();

@@ -28,9 +28,9 @@ struct Corpus {
 absl::StatusOr<Corpus> CorpusFromTexts(std::string name, std::vector<std::string> texts);
 
 // The corpus in `corpus_dir`/`name`: its *.txt files in byte order of their names. `name` matches
-// [a-z0-9_-]{1,64}, never a path. INVALID_ARGUMENT for a name, FAILED_PRECONDITION when the server
-// has no corpus directory (empty `corpus_dir`), NOT_FOUND listing what there is. The default corpus
-// is in default_corpus.h.
+// [a-z0-9_-]{1,64}, never a path. INVALID_ARGUMENT for a name; NOT_FOUND saying what there is and
+// how there can be more, also where the server has no corpus directory (empty `corpus_dir`);
+// FAILED_PRECONDITION for a folder without texts. The default corpus is in default_corpus.h.
 absl::StatusOr<Corpus> LoadCorpus(const std::string& corpus_dir, const std::string& name);
 
 // Cuts settings.examples examples of settings.example_tokens() tokens: first the start of each

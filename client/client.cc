@@ -159,6 +159,20 @@ absl::StatusOr<v1::DetokenizeResponse> Client::Detokenize(const v1::DetokenizeRe
       [&](auto&&... arguments) { return decode_->Detokenize(arguments...); }, request, options);
 }
 
+absl::StatusOr<v1::ListCalibrationsResponse> Client::ListCalibrations(
+    const v1::ListCalibrationsRequest& request, const CallOptions& options) const {
+  return Call<v1::ListCalibrationsResponse>(
+      [&](auto&&... arguments) { return calibration_->ListCalibrations(arguments...); }, request,
+      options);
+}
+
+absl::StatusOr<v1::CancelCalibrationResponse> Client::CancelCalibration(
+    const v1::CancelCalibrationRequest& request, const CallOptions& options) const {
+  return Call<v1::CancelCalibrationResponse>(
+      [&](auto&&... arguments) { return calibration_->CancelCalibration(arguments...); }, request,
+      options);
+}
+
 absl::StatusOr<v1::GetProfileResponse> Client::GetProfile(const v1::GetProfileRequest& request,
                                                           const CallOptions& options) const {
   return Call<v1::GetProfileResponse>(

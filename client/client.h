@@ -52,6 +52,10 @@ class Client {
   absl::StatusOr<v1::CalibrationComplete> CalibrateModel(
       const v1::CalibrateModelRequest& request, const CallOptions& options,
       const std::function<void(const v1::CalibrateModelResponse&)>& on_event) const;
+  absl::StatusOr<v1::ListCalibrationsResponse> ListCalibrations(
+      const v1::ListCalibrationsRequest& request, const CallOptions& options) const;
+  absl::StatusOr<v1::CancelCalibrationResponse> CancelCalibration(
+      const v1::CancelCalibrationRequest& request, const CallOptions& options) const;
   absl::StatusOr<v1::GetProfileResponse> GetProfile(const v1::GetProfileRequest& request,
                                                     const CallOptions& options) const;
   absl::StatusOr<v1::ListProfilesResponse> ListProfiles(const v1::ListProfilesRequest& request,

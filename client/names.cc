@@ -55,6 +55,21 @@ std::string NameOf(v1::FinishReason reason) {
   }
 }
 
+std::string NameOf(v1::CalibrationState state) {
+  switch (state) {
+    case v1::CALIBRATION_STATE_RUNNING:
+      return "running";
+    case v1::CALIBRATION_STATE_SUCCEEDED:
+      return "succeeded";
+    case v1::CALIBRATION_STATE_FAILED:
+      return "failed";
+    case v1::CALIBRATION_STATE_CANCELLED:
+      return "cancelled";
+    default:
+      return absl::StrCat("calibration state ", static_cast<int>(state));
+  }
+}
+
 std::string Describe(const v1::Allocator& allocator) {
   switch (allocator.allocator_case()) {
     case v1::Allocator::kRipple:

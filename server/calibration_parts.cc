@@ -1,5 +1,6 @@
 #include "server/calibration_parts.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,57 +13,8 @@
 namespace ripplekv {
 namespace {
 
-// Tells the log and the plan's status of the measurement that the server asked for itself.
-class OwnCalibration final : public CalibrationListener {
- public:
-  OwnCalibration(PlanKeeper* plans, Log* log) : plans_(plans), log_(log) {}
-
-  void OnStarted(const CalibrationStarted& started) override {
-    log_->Info("calibration_started", {{"job_id", started.job_id},
-                                       {"profile_id", started.profile_id},
-                                       {"examples", started.settings.examples},
-                                       {"joined", started.joined}});
-    plans_->SetStatus(absl::StrCat("calibrating: 0 of ", started.settings.examples, " examples"));
-  }
-
-  void OnProgress(const CalibrationProgress& progress) override {
-    plans_->SetStatus(absl::StrCat("calibrating: ", progress.probe.examples_done, " of ",
-                                   progress.probe.examples_total, " examples"));
-    // A line each quarter.
-    if (progress.probe.fraction < next_line_) return;
-    next_line_ += 0.25;
-    log_->Info("calibration_progress", {{"job_id", progress.job_id},
-                                        {"examples_done", progress.probe.examples_done},
-                                        {"examples_total", progress.probe.examples_total},
-                                        {"seconds", progress.elapsed_seconds}});
-  }
-
-  void OnDone(const absl::StatusOr<CalibrationResult>& result) override {
-    if (result.ok()) {
-      if (result->from_store) plans_->Adopt(result->profile);
-      return;
-    }
-    plans_->SetStatus(absl::StrCat("calibration failed: ", result.status().message()));
-  }
-
- private:
-  PlanKeeper* const plans_;
-  Log* const log_;
-  double next_line_ = 0.25;
-};
-
-// `job_id` is empty where none was started.
-void LogFailure(const std::string& job_id, const absl::Status& status, Log* log, Metrics* metrics) {
-  if (absl::IsCancelled(status)) {
-    metrics->OnCalibration("cancelled", 0);
-    log->Info("calibration_cancelled", {{"job_id", job_id}, {"reason", status.message()}});
-    return;
-  }
-  metrics->OnCalibration("failed", 0);
-  log->Error("calibration_failed", {{"job_id", job_id},
-                                    {"code", absl::StatusCodeToString(status.code())},
-                                    {"error", status.message()}});
-}
+constexpr std::chrono::seconds kFirstPause(10);
+constexpr std::chrono::minutes kLongestPause(10);
 
 }  // namespace
 
@@ -162,23 +114,20 @@ std::unique_ptr<Calibrator> MakeCalibrator(
     plans->Adopt(result.profile);
   };
   parts.on_failure = [log, metrics](const std::string& job_id, const absl::Status& status) {
-    LogFailure(job_id, status, log, metrics);
+    ReportCalibrationFailure(job_id, status, log, metrics);
   };
   return std::make_unique<Calibrator>(std::move(what), std::move(parts));
 }
 
-void StartOwnCalibration(const ServerOptions& options, Calibrator& calibrator, PlanKeeper* plans,
-                         Log* log, Metrics* metrics) {
-  if (plans->has_profile()) return;
+std::unique_ptr<OwnCalibration> StartOwnCalibration(const ServerOptions& options,
+                                                    Calibrator* calibrator, PlanKeeper* plans,
+                                                    Log* log, Metrics* metrics) {
   CalibrationRequest request;
   request.settings = options.calibration_settings();
   request.corpus = options.corpus;
   request.detach = true;
-  auto listener = std::make_shared<OwnCalibration>(plans, log);
-  const absl::StatusOr<std::string> job = calibrator.Start(request, listener);
-  if (job.ok()) return;
-  listener->OnDone(job.status());
-  LogFailure("", job.status(), log, metrics);
+  return std::make_unique<OwnCalibration>(std::move(request), Backoff(kFirstPause, kLongestPause),
+                                          calibrator, plans, log, metrics);
 }
 
 }  // namespace ripplekv

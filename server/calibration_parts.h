@@ -12,6 +12,7 @@
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
 #include "server/options.h"
+#include "server/own_calibration.h"
 #include "server/plan_keeper.h"
 
 namespace ripplekv {
@@ -37,9 +38,9 @@ std::unique_ptr<Calibrator> MakeCalibrator(
     std::function<absl::Status(std::shared_ptr<BackgroundJob>)> submit, PlanKeeper* plans, Log* log,
     Metrics* metrics);
 
-// Has the configured profile measured, where the plan has none yet. Its course is told to plans'
-// status and the log.
-void StartOwnCalibration(const ServerOptions& options, Calibrator& calibrator, PlanKeeper* plans,
-                         Log* log, Metrics* metrics);
+// Has the configured profile measured in this process.
+std::unique_ptr<OwnCalibration> StartOwnCalibration(const ServerOptions& options,
+                                                    Calibrator* calibrator, PlanKeeper* plans,
+                                                    Log* log, Metrics* metrics);
 
 }  // namespace ripplekv

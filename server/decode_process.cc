@@ -115,7 +115,9 @@ void DecodeProcess::StartCalibration() {
       return running.has_value() ? CalibrationState{true, running->probe.fraction}
                                  : CalibrationState{};
     });
-    StartOwnCalibration(options_, *calibrator_, plans_.get(), log_, metrics_);
+    if (!plans_->has_profile()) {
+      own_ = StartOwnCalibration(options_, calibrator_.get(), plans_.get(), log_, metrics_);
+    }
   } else if (options_.calibrates_remotely() && !plans_->has_profile()) {
     remote_ = std::make_unique<RemoteCalibration>(
         RemoteCalibration::Options{options_.calibration, options_.calibration_settings(),
@@ -138,6 +140,7 @@ void DecodeProcess::Stop() {
   metrics_->SetCalibrationState(nullptr);
   metrics_->SetEngineStats(nullptr);
   remote_.reset();
+  own_.reset();
   if (engine_ != nullptr) engine_->Shutdown();
 }
 

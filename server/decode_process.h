@@ -47,6 +47,7 @@ class DecodeProcess final : public Backend {
   std::unique_ptr<PlanKeeper> plans_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Calibrator> calibrator_;  // --calibration embedded
+  std::unique_ptr<OwnCalibration> own_;     // embedded, where no profile was stored at the start
   std::unique_ptr<RemoteCalibration>
       remote_;  // --calibration ADDRESS, while the profile is not there
 };

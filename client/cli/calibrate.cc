@@ -20,6 +20,7 @@ struct CalibrateFlags {
   std::vector<std::string> text_files;
   std::string corpus;
   bool force = false;
+  bool detach = false;
 };
 
 void AddFlags(CLI::App& app, CalibrateFlags& flags) {
@@ -34,6 +35,9 @@ void AddFlags(CLI::App& app, CalibrateFlags& flags) {
       ->group(group);
   flags.settings.Add(app);
   app.add_flag("--force", flags.force, "Measure again although the profile is stored already");
+  app.add_flag("--detach", flags.detach,
+               "Let the measurement go on when this command ends before it; ripplekv calibrations "
+               "shows it");
 }
 
 double NowSeconds() {
@@ -50,9 +54,11 @@ int Run(const CalibrateFlags& flags, Cli& cli) {
     request.mutable_corpus()->mutable_texts()->add_texts(*std::move(text));
   }
   request.set_force(flags.force);
+  request.set_detach(flags.detach);
 
   ProgressPace pace(kLineIntervalSeconds);
   bool line_is_open = false;
+  std::string job_id;
   const auto show = [&](const v1::CalibrationProgress& event) {
     const ProgressState progress = {.done = event.examples_done(),
                                     .total = event.examples_total(),
@@ -68,6 +74,7 @@ int Run(const CalibrateFlags& flags, Cli& cli) {
   };
   const absl::StatusOr<v1::CalibrationComplete> complete = cli.MakeClient().CalibrateModel(
       request, cli.Options(), [&](const v1::CalibrateModelResponse& response) {
+        if (response.has_started()) job_id = response.started().job_id();
         if (cli.json) return cli.WriteJson(response);
         if (response.has_started() && response.started().joined()) {
           cli.WriteSide("joined a calibration that was running already\n");
@@ -75,7 +82,15 @@ int Run(const CalibrateFlags& flags, Cli& cli) {
         if (response.has_progress()) show(response.progress());
       });
   if (line_is_open) cli.WriteSide("\n");
-  if (!complete.ok()) return cli.CallFailed(complete.status());
+  if (!complete.ok()) {
+    const int code = cli.CallFailed(complete.status());
+    const bool left = code == kExitInterrupted || absl::IsDeadlineExceeded(complete.status());
+    if (left && flags.detach && !job_id.empty() && !cli.json) {
+      cli.WriteSide(absl::StrCat("  The measurement goes on as ", job_id,
+                                 ".\n  See how far it is: ripplekv calibrations\n"));
+    }
+    return code;
+  }
   if (!cli.json) cli.Write(absl::StrCat(RenderCalibration(*complete), "\n"));
   return kExitOk;
 }
@@ -86,7 +101,7 @@ void AddCalibrate(CLI::App& app, Cli& cli) {
   AddCommand<CalibrateFlags>(
       app, cli, "calibrate", "Measure how much each layer's cache matters to the model",
       "  ripplekv calibrate\n"
-      "  ripplekv calibrate --examples 48 --seed 1\n"
+      "  ripplekv calibrate --examples 48 --seed 1 --detach\n"
       "  ripplekv calibrate --text-file a.txt --text-file b.txt --examples 2 --force\n",
       AddFlags, Run);
 }

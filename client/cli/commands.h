@@ -12,6 +12,7 @@ void AddChat(CLI::App& app, Cli& cli);
 void AddTokenize(CLI::App& app, Cli& cli);
 void AddDetokenize(CLI::App& app, Cli& cli);
 void AddCalibrate(CLI::App& app, Cli& cli);
+void AddCalibrations(CLI::App& app, Cli& cli);
 void AddProfile(CLI::App& app, Cli& cli);
 void AddPlan(CLI::App& app, Cli& cli);
 void AddModel(CLI::App& app, Cli& cli);

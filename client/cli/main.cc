@@ -67,6 +67,7 @@ int Main(int argc, char** argv) {
   AddGenerate(app, cli);
   AddChat(app, cli);
   AddCalibrate(app, cli);
+  AddCalibrations(app, cli);
   AddProfile(app, cli);
   AddPlan(app, cli);
   AddModel(app, cli);

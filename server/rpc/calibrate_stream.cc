@@ -12,6 +12,8 @@
 namespace ripplekv {
 namespace {
 
+constexpr char kCorpusType[] = "ripplekv.v1.Corpus";
+
 // Where the request holds what the calibrator's error starts with: a text, the corpus's name or a
 // setting.
 absl::string_view PrefixOf(absl::string_view message) {
@@ -57,6 +59,10 @@ absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self
       break;
     }
     case v1::Corpus::kName:
+      // To the calibrator an empty name is the default corpus.
+      if (request.corpus().name().empty()) {
+        return InvalidField("corpus.name", "is empty: must be 1 to 64 of a-z, 0-9, '-' and '_'");
+      }
       calibration.corpus = request.corpus().name();
       break;
     case v1::Corpus::CORPUS_NOT_SET:
@@ -64,12 +70,17 @@ absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self
       break;
   }
   calibration.force = request.force();
+  calibration.detach = request.detach();
 
   // OnStarted, and OnDone for a stored profile, come within this call.
   absl::StatusOr<std::string> job_id = backend_->calibrator->Start(calibration, self);
   if (!job_id.ok()) {
     if (absl::IsResourceExhausted(job_id.status()))
       return WithRetryDelay(job_id.status(), kRetryDelay);
+    if (absl::IsNotFound(job_id.status())) {
+      return ResourceNotFound(kCorpusType, std::get<std::string>(calibration.corpus),
+                              job_id.status().message());
+    }
     return WithFieldPrefix(PrefixOf(job_id.status().message()), job_id.status());
   }
   bool cancelled = false;

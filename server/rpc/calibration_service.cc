@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/calibrate_stream.h"
+#include "server/rpc/calibration_queries.h"
 #include "server/rpc/plan_budgets.h"
 #include "server/rpc/profile_queries.h"
 
@@ -13,6 +14,26 @@ grpc::ServerWriteReactor<v1::CalibrateModelResponse>* CalibrationService::Calibr
   stream->KeepUntilDone(stream);
   CalibrateStream::Start(stream, *backend_, *request);
   return stream.get();
+}
+
+grpc::ServerUnaryReactor* CalibrationService::ListCalibrations(
+    grpc::CallbackServerContext* context, const v1::ListCalibrationsRequest* request,
+    v1::ListCalibrationsResponse* response) {
+  return AnswerUnary(context, observers_, "ListCalibrations", [&]() -> absl::Status {
+    const auto backend = backend_->Get();
+    return backend.ok() ? ripplekv::ListCalibrations(**backend, *request, response)
+                        : backend.status();
+  });
+}
+
+grpc::ServerUnaryReactor* CalibrationService::CancelCalibration(
+    grpc::CallbackServerContext* context, const v1::CancelCalibrationRequest* request,
+    v1::CancelCalibrationResponse* response) {
+  return AnswerUnary(context, observers_, "CancelCalibration", [&]() -> absl::Status {
+    const auto backend = backend_->Get();
+    return backend.ok() ? ripplekv::CancelCalibration(**backend, *request, response)
+                        : backend.status();
+  });
 }
 
 grpc::ServerUnaryReactor* CalibrationService::GetProfile(grpc::CallbackServerContext* context,

@@ -35,6 +35,12 @@ class CalibrationService final : public v1::CalibrationService::CallbackService 
 
   grpc::ServerWriteReactor<v1::CalibrateModelResponse>* CalibrateModel(
       grpc::CallbackServerContext* context, const v1::CalibrateModelRequest* request) override;
+  grpc::ServerUnaryReactor* ListCalibrations(grpc::CallbackServerContext* context,
+                                             const v1::ListCalibrationsRequest* request,
+                                             v1::ListCalibrationsResponse* response) override;
+  grpc::ServerUnaryReactor* CancelCalibration(grpc::CallbackServerContext* context,
+                                              const v1::CancelCalibrationRequest* request,
+                                              v1::CancelCalibrationResponse* response) override;
   grpc::ServerUnaryReactor* GetProfile(grpc::CallbackServerContext* context,
                                        const v1::GetProfileRequest* request,
                                        v1::GetProfileResponse* response) override;

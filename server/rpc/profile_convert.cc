@@ -13,6 +13,20 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the profile received is not sound: ", what));
 }
 
+v1::CalibrationState StateToProto(JobState state) {
+  switch (state) {
+    case JobState::kRunning:
+      return v1::CALIBRATION_STATE_RUNNING;
+    case JobState::kSucceeded:
+      return v1::CALIBRATION_STATE_SUCCEEDED;
+    case JobState::kFailed:
+      return v1::CALIBRATION_STATE_FAILED;
+    case JobState::kCancelled:
+      return v1::CALIBRATION_STATE_CANCELLED;
+  }
+  return v1::CALIBRATION_STATE_UNSPECIFIED;
+}
+
 }  // namespace
 
 v1::ComputeType ComputeTypeToProto(const std::string& name) {
@@ -140,6 +154,24 @@ v1::CalibrationProgress ProgressToProto(const CalibrationProgress& progress) {
   proto.set_examples_total(progress.probe.examples_total);
   proto.set_fraction(progress.probe.fraction);
   proto.set_elapsed_seconds(progress.elapsed_seconds);
+  return proto;
+}
+
+v1::Calibration CalibrationToProto(const CalibrationRecord& record) {
+  v1::Calibration proto;
+  proto.set_job_id(record.job_id());
+  proto.set_profile_id(record.profile_id);
+  proto.set_state(StateToProto(record.state));
+  *proto.mutable_progress() = ProgressToProto(record.progress);
+  *proto.mutable_settings() = SettingsToProto(record.settings);
+  proto.set_corpus_name(record.corpus_name);
+  TimeUtil::FromString(record.started_at, proto.mutable_started_at());
+  proto.set_listeners(record.listeners);
+  proto.set_detached(record.detached);
+  if (record.error_code != absl::StatusCode::kOk) {
+    proto.mutable_error()->set_code(static_cast<int32_t>(record.error_code));
+    proto.mutable_error()->set_message(record.error);
+  }
   return proto;
 }
 

@@ -30,5 +30,6 @@ absl::StatusOr<ProfileAndRun> ProfileFromProto(const v1::Profile& proto);
 
 v1::CalibrationStarted StartedToProto(const CalibrationStarted& started);
 v1::CalibrationProgress ProgressToProto(const CalibrationProgress& progress);
+v1::Calibration CalibrationToProto(const CalibrationRecord& record);
 
 }  // namespace ripplekv

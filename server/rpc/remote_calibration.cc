@@ -2,11 +2,11 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "server/backoff.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
@@ -50,7 +50,7 @@ RemoteCalibration::~RemoteCalibration() {
 }
 
 void RemoteCalibration::Run() {
-  std::chrono::milliseconds pause = kFirstPause;
+  Backoff backoff(kFirstPause, kLongestPause);
   std::string last_error;
   do {
     const absl::Status status = FetchOnce();
@@ -72,8 +72,7 @@ void RemoteCalibration::Run() {
                                {"error", error}});
       last_error = error;
     }
-    if (!Pause(pause)) return;
-    pause = std::min(pause * 2, kLongestPause);
+    if (!Pause(backoff.Next())) return;
   } while (true);
 }
 

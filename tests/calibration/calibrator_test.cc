@@ -2,12 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +24,7 @@
 namespace ripplekv {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 class CalibratorTest : public testing::Test {
@@ -54,7 +61,14 @@ class CalibratorTest : public testing::Test {
     parts.submit = [this](std::shared_ptr<BackgroundJob> job) {
       return runner_->Submit(std::move(job));
     };
-    parts.on_profile = [this](const CalibrationResult&) { ++announced_; };
+    parts.on_profile = [this](const CalibrationResult&) {
+      ++announced_;
+      if (on_profile_) on_profile_();
+    };
+    parts.on_failure = [this](const std::string& job_id, const absl::Status& status) {
+      const std::lock_guard lock(failures_mutex_);
+      failures_.push_back(job_id + " " + absl::StatusCodeToString(status.code()));
+    };
     calibrator_ = std::make_unique<Calibrator>(std::move(options), std::move(parts));
   }
 
@@ -87,8 +101,45 @@ class CalibratorTest : public testing::Test {
     return id.value_or("");
   }
 
+  std::vector<std::string> failures() {
+    const std::lock_guard lock(failures_mutex_);
+    return failures_;
+  }
+
+  // A measurement whose profile cannot be stored once `breaks` was called: what its caller gets.
+  absl::Status FailsToStore(const std::function<void()>& breaks) {
+    auto listener = std::make_shared<Recorder>();
+    const std::string id = Start(Request(), listener);
+    EXPECT_TRUE(gate_.AwaitVisitor());
+    breaks();
+    gate_.Open();
+    const absl::Status status = listener->Await().status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cannot be stored"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(directory_));
+    EXPECT_EQ(announced_, 0);
+    EXPECT_THAT(failures(), ElementsAre(id + " " + absl::StatusCodeToString(status.code())));
+    const CalibrationRecord record = calibrator_->List().at(0);
+    EXPECT_EQ(record.state, JobState::kFailed);
+    EXPECT_EQ(record.error_code, status.code());
+    EXPECT_EQ(record.error, status.message());
+    return status;
+  }
+
+  // The store is whole and the same request succeeds.
+  void ExpectNextSucceeds() {
+    EXPECT_TRUE(store_->List()->empty());
+    auto next = std::make_shared<Recorder>();
+    Start(Request(), next);
+    EXPECT_TRUE(next->Await().ok()) << next->Await().status();
+    EXPECT_EQ(store_->List()->size(), 1u);
+    EXPECT_EQ(announced_, 1);
+  }
+
   std::string directory_;
   std::shared_ptr<ProfileStore> store_;
+  std::function<void()> on_profile_;  // set before the job runs
+  std::mutex failures_mutex_;
+  std::vector<std::string> failures_;
   Gate gate_;
   absl::Status failure_;
   std::atomic<int> alive_ = 0;
@@ -97,6 +148,12 @@ class CalibratorTest : public testing::Test {
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<Calibrator> calibrator_;
 };
+
+std::vector<std::string> Ids(const std::vector<CalibrationRecord>& records) {
+  std::vector<std::string> ids;
+  for (const CalibrationRecord& record : records) ids.push_back(record.job_id());
+  return ids;
+}
 
 TEST_F(CalibratorTest, MeasuresStoresAndTells) {
   auto listener = std::make_shared<Recorder>();
@@ -227,6 +284,8 @@ TEST_F(CalibratorTest, LastListenerLeavingCancels) {
   EXPECT_FALSE(second->done());
   EXPECT_TRUE(store_->List()->empty());
   EXPECT_EQ(announced_, 0);
+  EXPECT_THAT(failures(), ElementsAre(id + " CANCELLED"));
+  EXPECT_EQ(calibrator_->List().at(0).state, JobState::kCancelled);
 
   gate_.Open();
   auto third = std::make_shared<Recorder>();
@@ -281,17 +340,163 @@ TEST_F(CalibratorTest, FailureReachesAllAndAnotherMayStart) {
   EXPECT_TRUE(third->Await().ok());
 }
 
-TEST_F(CalibratorTest, UnwritableStoreIsSaid) {
-  auto listener = std::make_shared<Recorder>();
-  Start(Request(), listener);
+TEST_F(CalibratorTest, StoreThatIsGoneIsSaid) {
+  const absl::Status status = FailsToStore([&] { std::filesystem::remove_all(directory_); });
+  // Not NOT_FOUND: the caller asked for nothing that is missing.
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  std::filesystem::create_directory(directory_);
+  ExpectNextSucceeds();
+}
+
+TEST_F(CalibratorTest, StoreThatCannotBeWrittenIsSaid) {
+  // A file in its place: root, too, can make no file in it.
+  const absl::Status status = FailsToStore([&] {
+    std::filesystem::remove_all(directory_);
+    std::ofstream(directory_) << "not a directory";
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  std::filesystem::remove(directory_);
+  std::filesystem::create_directory(directory_);
+  ExpectNextSucceeds();
+}
+
+TEST_F(CalibratorTest, StoreThatIsFullIsSaid) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);  // then write() fails
+  const absl::Status status = FailsToStore([&] {
+    const rlimit none = {.rlim_cur = 16, .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  });
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(std::filesystem::is_empty(directory_)) << "half-written files were left";
+  ExpectNextSucceeds();
+}
+
+TEST_F(CalibratorTest, CancelEndsTheJobForAllItsListeners) {
+  auto first = std::make_shared<Recorder>();
+  auto second = std::make_shared<Recorder>();
+  CalibrationRequest request = Request();
+  request.detach = true;
+  const std::string id = Start(request, first);
+  Start(Request(), second);
   ASSERT_TRUE(gate_.AwaitVisitor());
-  std::filesystem::remove_all(directory_);
-  gate_.Open();
-  const auto result = listener->Await();
-  ASSERT_FALSE(result.ok());
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr("cannot be stored"));
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr(directory_));
+  gate_.Allow(1);
+  ASSERT_TRUE(first->AwaitProgress());
+  const auto cancelled = calibrator_->Cancel(id, "the operator said so");
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  EXPECT_EQ(cancelled->job_id(), id);
+  EXPECT_EQ(cancelled->state, JobState::kCancelled);
+  EXPECT_EQ(cancelled->listeners, 0);
+  EXPECT_EQ(cancelled->error_code, absl::StatusCode::kCancelled);
+  EXPECT_EQ(cancelled->error, "the operator said so");
+  EXPECT_FALSE(calibrator_->running().has_value());
+  gate_.Allow(1);  // the slice that was under way
+  for (const auto& listener : {first, second}) {
+    const absl::Status status = listener->Await().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(status.message(), "the operator said so");
+    EXPECT_TRUE(listener->ordered());
+  }
+  for (int i = 0; i < 2000 && alive_ > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(alive_, 0);
+  EXPECT_TRUE(store_->List()->empty());
   EXPECT_EQ(announced_, 0);
+  EXPECT_THAT(failures(), ElementsAre(id + " CANCELLED"));
+
+  // Once is enough, and the way is free.
+  const absl::Status again = calibrator_->Cancel(id, "again").status();
+  EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(again.message()), HasSubstr("CANCELLED"));
+  gate_.Open();
+  auto third = std::make_shared<Recorder>();
+  const std::string next = Start(Request(), third);
+  EXPECT_NE(next, id);
+  EXPECT_TRUE(third->Await().ok());
+  const absl::Status late = calibrator_->Cancel(next, "too late").status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(late.message()), HasSubstr("SUCCEEDED"));
+  const absl::Status unknown = calibrator_->Cancel("calibration-99", "what?").status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("calibration-99"));
+  EXPECT_EQ(failures().size(), 1u);
+}
+
+TEST_F(CalibratorTest, NothingCancelsAJobThatStoresItsProfile) {
+  auto listener = std::make_shared<Recorder>();
+  std::string id;
+  absl::Status refused;
+  on_profile_ = [&] {  // within the job's last step
+    refused = calibrator_->Cancel(id, "too late").status();
+    calibrator_->Leave(id, listener.get());
+    EXPECT_EQ(calibrator_->List().at(0).state, JobState::kRunning);
+  };
+  id = Start(Request(), listener);
+  gate_.Open();
+  auto second = std::make_shared<Recorder>();
+  Start(Request(), second);  // joins, or finds it in the store
+  ASSERT_TRUE(second->Await().ok());
+  runner_->Stop();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("RUNNING"));
+  EXPECT_THAT(failures(), ElementsAre());
+  EXPECT_EQ(calibrator_->List().at(0).state, JobState::kSucceeded);
+  EXPECT_EQ(announced_, 1);
+}
+
+TEST_F(CalibratorTest, ListsWhatRunsAndWhatEndedTheNewestFirst) {
+  EXPECT_TRUE(calibrator_->List().empty());
+  auto first = std::make_shared<Recorder>();
+  CalibrationRequest request = Request(1);
+  const std::string id = Start(request, first);
+  ASSERT_TRUE(gate_.AwaitVisitor());
+  CalibrationRecord record = calibrator_->List().at(0);
+  EXPECT_EQ(record.job_id(), id);
+  EXPECT_EQ(record.state, JobState::kRunning);
+  EXPECT_EQ(record.profile_id, first->started().profile_id);
+  EXPECT_EQ(record.settings, request.settings);
+  EXPECT_EQ(record.corpus_name, "default");
+  EXPECT_EQ(record.started_at.size(), std::string("2026-01-01T00:00:00Z").size());
+  EXPECT_EQ(record.listeners, 1);
+  EXPECT_FALSE(record.detached);
+  EXPECT_EQ(record.error_code, absl::StatusCode::kOk);
+  EXPECT_EQ(record.progress.probe.examples_total, 2);
+  auto second = std::make_shared<Recorder>();
+  request.detach = true;
+  Start(request, second);
+  record = calibrator_->List().at(0);
+  EXPECT_EQ(record.listeners, 2);
+  EXPECT_TRUE(record.detached);
+  gate_.Open();
+  EXPECT_TRUE(first->Await().ok());
+  record = calibrator_->List().at(0);
+  EXPECT_EQ(record.state, JobState::kSucceeded);
+  EXPECT_EQ(record.listeners, 0);
+  EXPECT_TRUE(record.detached);
+  EXPECT_EQ(record.progress.probe.examples_done, 2);
+  EXPECT_EQ(record.progress.probe.fraction, 1);
+  const double seconds = record.progress.elapsed_seconds;
+  EXPECT_GT(seconds, 0);
+  EXPECT_EQ(calibrator_->List().at(0).progress.elapsed_seconds, seconds);  // the clock stands
+
+  // What comes from the store is no measurement.
+  auto stored = std::make_shared<Recorder>();
+  EXPECT_EQ(Start(request, stored), "");
+  EXPECT_EQ(calibrator_->List().size(), 1u);
+
+  std::vector<std::string> ids = {id};
+  request.force = true;
+  for (size_t i = 0; i < kRememberedJobs; ++i) {
+    auto listener = std::make_shared<Recorder>();
+    ids.insert(ids.begin(), Start(request, listener));
+    ASSERT_TRUE(listener->Await().ok());
+  }
+  ids.pop_back();  // the first one is forgotten
+  EXPECT_EQ(Ids(calibrator_->List()), ids);
+  EXPECT_EQ(calibrator_->Cancel(id, "").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(CalibratorTest, ShutdownEndsListenersWithCancelled) {
@@ -305,6 +510,8 @@ TEST_F(CalibratorTest, ShutdownEndsListenersWithCancelled) {
   EXPECT_EQ(listener->Await().status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(alive_, 0);
   EXPECT_FALSE(calibrator_->running().has_value());
+  EXPECT_EQ(calibrator_->List().at(0).state, JobState::kCancelled);
+  EXPECT_EQ(failures().size(), 1u);
 
   auto late = std::make_shared<Recorder>();
   const auto refused = calibrator_->Start(Request(5), late);
@@ -340,9 +547,10 @@ TEST_F(CalibratorTest, BadRequestsAreNamed) {
 
 TEST_F(CalibratorTest, ManyCallersAtOnce) {
   gate_.Open();
-  constexpr int kThreads = 6;
+  constexpr int kThreads = 6;  // half of them cancel, too
   constexpr int kRounds = 60;
   std::atomic<int> finished = 0;
+  std::array<std::atomic<int>, 4> states{};  // seen in lists
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
@@ -359,17 +567,26 @@ TEST_F(CalibratorTest, ManyCallersAtOnce) {
         if ((round + t) % 3 == 0) {
           calibrator_->Leave(*id, listener.get());
         } else {
+          if (t % 2 == 0 && round % 5 == 0) (void)calibrator_->Cancel(*id, "cancelled by the test");
           const auto result = listener->Await();
-          EXPECT_TRUE(result.ok()) << result.status();
-          ++finished;
+          if (result.ok()) {
+            ++finished;
+          } else {
+            EXPECT_EQ(result.status().message(), "cancelled by the test");
+          }
         }
         (void)calibrator_->running();
+        for (const CalibrationRecord& record : calibrator_->List()) {
+          ++states.at(static_cast<size_t>(record.state));
+        }
         EXPECT_TRUE(listener->ordered());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(finished, kThreads);
+  EXPECT_GT(states[static_cast<size_t>(JobState::kSucceeded)], 0);
+  EXPECT_EQ(states[static_cast<size_t>(JobState::kFailed)], 0);
 }
 
 }  // namespace

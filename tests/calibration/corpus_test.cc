@@ -48,8 +48,10 @@ TEST(CorpusTest, BadTextsAreNamed) {
   EXPECT_THAT(message({}), HasSubstr("texts is empty"));
   EXPECT_THAT(message({"a", ""}), HasSubstr("texts[1] is empty"));
   EXPECT_THAT(message({"a", "b", "\xff"}), HasSubstr("texts[2] is not valid UTF-8"));
-  EXPECT_THAT(message(std::vector<std::string>(4097, "a")), HasSubstr("texts has 4097 entries: must be 1 to 4096"));
-  EXPECT_THAT(message({std::string((64 << 20) + 1, 'a')}), HasSubstr("texts has 67108865 bytes: must be at most 67108864"));
+  EXPECT_THAT(message(std::vector<std::string>(4097, "a")),
+              HasSubstr("texts has 4097 entries: must be 1 to 4096"));
+  EXPECT_THAT(message({std::string((64 << 20) + 1, 'a')}),
+              HasSubstr("texts has 67108865 bytes: must be at most 67108864"));
 }
 
 TEST(CorpusTest, LoadsTextFilesInNameOrder) {
@@ -71,8 +73,15 @@ TEST(CorpusTest, UnknownNamesListWhatThereIs) {
   fs::create_directory(directory.path() + "/code");
   const absl::Status unknown = LoadCorpus(directory.path(), "nots").status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(unknown.message(), "corpus \"nots\" is unknown: this server has default, code, notes");
-  EXPECT_EQ(LoadCorpus("", "notes").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      unknown.message(),
+      "corpus \"nots\" is unknown: this server has default, code, notes (others: folders of .txt "
+      "files in its --corpus-dir)");
+  const absl::Status no_directory = LoadCorpus("", "notes").status();
+  EXPECT_EQ(no_directory.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(no_directory.message(),
+            "corpus \"notes\" is unknown: this server has only default; a directory of others is "
+            "named with --corpus-dir");
   const absl::Status empty = LoadCorpus(directory.path(), "notes").status();
   EXPECT_EQ(empty.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(empty.message()), HasSubstr("no *.txt files"));
@@ -110,7 +119,7 @@ TEST(CorpusTest, TheDefaultCorpusIsTheFilesOfTheSource) {
   }
   EXPECT_EQ(FindCorpus("", "")->digest, corpus.digest);
   EXPECT_EQ(FindCorpus("/nowhere", "default")->digest, corpus.digest);
-  EXPECT_EQ(FindCorpus("", "notes").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(FindCorpus("", "notes").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(CorpusTest, ExamplesAreTheStartsOfTextsThenTheNextStretches) {

@@ -92,4 +92,25 @@ inline v1::PlanBudgetsResponse TestPlan(const std::vector<int>& positions) {
   return response;
 }
 
+// Half measured; number 2 where it runs or was cancelled, 1 where it ended otherwise.
+inline v1::Calibration TestCalibration(v1::CalibrationState state) {
+  v1::Calibration calibration;
+  const bool second =
+      state == v1::CALIBRATION_STATE_RUNNING || state == v1::CALIBRATION_STATE_CANCELLED;
+  calibration.set_job_id(second ? "calibration-2" : "calibration-1");
+  calibration.set_profile_id(std::string(64, second ? 'c' : 'd'));
+  calibration.set_state(state);
+  v1::CalibrationProgress& progress = *calibration.mutable_progress();
+  progress.set_examples_done(12);
+  progress.set_examples_total(24);
+  progress.set_fraction(0.5);
+  progress.set_elapsed_seconds(75);
+  calibration.mutable_started_at()->set_seconds(1767225600);  // 2026-01-01
+  if (state == v1::CALIBRATION_STATE_FAILED) {
+    calibration.mutable_error()->set_code(8);
+    calibration.mutable_error()->set_message("the disk is full");
+  }
+  return calibration;
+}
+
 }  // namespace ripplekv

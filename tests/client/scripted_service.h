@@ -127,6 +127,25 @@ class ScriptedService : public v1::DecodeService::Service,
     return grpc::Status::OK;
   }
 
+  // A running one and one that failed, one a page.
+  grpc::Status ListCalibrations(grpc::ServerContext*, const v1::ListCalibrationsRequest* request,
+                                v1::ListCalibrationsResponse* response) override {
+    const bool first = request->page_token().empty();
+    *response->add_calibrations() =
+        TestCalibration(first ? v1::CALIBRATION_STATE_RUNNING : v1::CALIBRATION_STATE_FAILED);
+    if (first) response->set_next_page_token("2");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status CancelCalibration(grpc::ServerContext*, const v1::CancelCalibrationRequest* request,
+                                 v1::CancelCalibrationResponse* response) override {
+    if (request->job_id() != "calibration-2") {
+      return grpc::Status(grpc::NOT_FOUND, "no calibration '" + request->job_id() + "'");
+    }
+    *response->mutable_calibration() = TestCalibration(v1::CALIBRATION_STATE_CANCELLED);
+    return grpc::Status::OK;
+  }
+
   grpc::Status GetProfile(grpc::ServerContext*, const v1::GetProfileRequest* request,
                           v1::GetProfileResponse* response) override {
     if (!request->profile_id().empty() && request->profile_id() != std::string(64, 'c')) {

@@ -173,9 +173,27 @@ def test_calibrate_refuses_texts(server):
         error = refused(lambda: calibrate(server, corpus={"name": name}))
         check_violation(error, "corpus.name", f"is '{name}'", "1 to 64")
     unknown = lambda: calibrate(server, corpus={"name": "no-such"})  # noqa: E731
-    error = refused(unknown, grpc.StatusCode.FAILED_PRECONDITION)
+    error = refused(unknown, grpc.StatusCode.NOT_FOUND)
     for word in ("no-such", "default", "--corpus-dir"):
         assert word in error.details()
+    assert error_details(error)["ResourceInfo"].resource_name == "no-such"
+    check_violation(refused(lambda: calibrate(server, corpus={"name": ""})), "corpus.name", "empty", "1 to 64")
+
+
+def test_calibrations_refuse(server):
+    pb, calls = stubs().calibration, server.calibration
+    for size in (-1, 1001, INT_MIN):
+        request = pb.ListCalibrationsRequest(page_size=size)
+        check_violation(refused(lambda: calls.ListCalibrations(request)), "page_size", f"is {size}", "0 to 1000")
+    for token in ("x", "-1", "0", "1.5", "calibration-1", "9" * 30):
+        request = pb.ListCalibrationsRequest(page_token=token)
+        check_violation(refused(lambda: calls.ListCalibrations(request)), "page_token", f"is '{token}'", "next_page_token")
+    check_violation(refused(lambda: calls.CancelCalibration(pb.CancelCalibrationRequest())), "job_id", "empty")
+    for job in ("calibration-999", "x" * 1000, "calibration-", "\n"):
+        request = pb.CancelCalibrationRequest(job_id=job)
+        error = refused(lambda: calls.CancelCalibration(request), grpc.StatusCode.NOT_FOUND)
+        resource = error_details(error)["ResourceInfo"]
+        assert resource.resource_type == "ripplekv.v1.Calibration" and resource.resource_name == job
 
 
 TOKENS = {"prompt_tokens": 1000}

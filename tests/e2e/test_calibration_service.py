@@ -1,7 +1,9 @@
 """CalibrationService: measuring, joining, leaving, stored profiles, budgets, and which profile becomes the plan."""
 
 import math
+import shutil
 import threading
+import time
 
 import grpc
 import pytest
@@ -79,7 +81,7 @@ class Caller(threading.Thread):
         super().__init__(daemon=True)
         self.call = calibrate(server, settings, **more)
         self.started = next(self.call).started
-        self.events, self.code = [], None
+        self.events, self.code, self.details = [], None, None
         self.start()
 
     def run(self):
@@ -88,7 +90,7 @@ class Caller(threading.Thread):
                 self.events.append(event)
             self.code = grpc.StatusCode.OK
         except grpc.RpcError as error:
-            self.code = error.code()
+            self.code, self.details = error.code(), error.details()
 
     def result(self):
         self.join(timeout=300)
@@ -212,6 +214,108 @@ def test_a_deadline_cancels(server):
     wait_until(lambda: is_idle(server))
 
 
+def all_calibrations(server, page_size=0):
+    """Pages of Calibration messages."""
+    pb, token, pages = stubs().calibration, "", []
+    while True:
+        request = pb.ListCalibrationsRequest(page_size=page_size, page_token=token)
+        reply = server.calibration.ListCalibrations(request, timeout=10)
+        pages.append(list(reply.calibrations))
+        token = reply.next_page_token
+        if not token:
+            return pages
+
+
+def find_calibration(server, job_id):
+    return next(c for page in all_calibrations(server) for c in page if c.job_id == job_id)
+
+
+def cancel(server, job_id):
+    return server.calibration.CancelCalibration(stubs().calibration.CancelCalibrationRequest(job_id=job_id), timeout=10)
+
+
+def test_calibrations_are_listed(server):
+    pb = stubs().calibration
+    settings = {**LONG, "seed": 41}
+    first = Caller(server, settings)
+    second = Caller(server, settings)
+    job = first.started.job_id
+    wait_until(lambda: find_calibration(server, job).progress.fraction > 0, what="progress")
+    running = all_calibrations(server)[0][0]
+    assert running.job_id == job and running.state == pb.CALIBRATION_STATE_RUNNING
+    assert running.profile_id == first.started.profile_id and running.settings == first.started.settings
+    assert running.listeners == 2 and not running.detached and not running.HasField("error")
+    assert running.corpus_name == "default"
+    assert 0 < running.progress.fraction < 1 and running.progress.examples_total == LONG["examples"]
+    assert running.progress.elapsed_seconds > 0
+    assert abs(running.started_at.seconds - time.time()) < 60
+    first.call.cancel()
+    wait_until(lambda: find_calibration(server, job).listeners == 1, what="the caller's leaving")
+    second.call.cancel()
+    wait_until(lambda: find_calibration(server, job).state == pb.CALIBRATION_STATE_CANCELLED)
+    ended = find_calibration(server, job)
+    assert ended.listeners == 0 and ended.error.code == grpc.StatusCode.CANCELLED.value[0]
+    assert "nobody waits" in ended.error.message
+    assert ended.progress == find_calibration(server, job).progress  # the clock stands
+
+    complete = completion(calibrate(server, {**SMALL, "seed": 42}))
+    newest = all_calibrations(server)[0][0]
+    assert newest.state == pb.CALIBRATION_STATE_SUCCEEDED and newest.profile_id == complete.profile.profile_id
+    assert newest.progress.examples_done == 2 and newest.progress.fraction == 1
+    assert newest.settings.seed == 42 and not newest.HasField("error")
+    # What came from the store is none.
+    assert completion(calibrate(server, {**SMALL, "seed": 42})).from_store
+    jobs = [c.job_id for c in all_calibrations(server)[0]]
+    assert jobs[0] == newest.job_id and jobs.index(newest.job_id) < jobs.index(job)
+    pages = all_calibrations(server, page_size=2)
+    assert [c.job_id for page in pages for c in page] == jobs
+    assert all(len(page) == 2 for page in pages[:-1]) and 1 <= len(pages[-1]) <= 2
+    assert [[c.job_id for c in page] for page in all_calibrations(server, len(jobs))] == [jobs]
+
+
+def test_cancelled_for_everybody(server):
+    settings = {**LONG, "seed": 43}
+    before = calibrations(server, "cancelled")
+    callers = [Caller(server, settings, detach=True), Caller(server, settings)]
+    job = callers[0].started.job_id
+    reply = cancel(server, job).calibration
+    assert reply.job_id == job and reply.state == stubs().calibration.CALIBRATION_STATE_CANCELLED
+    assert reply.detached and reply.progress.examples_done < LONG["examples"]
+    for caller in callers:
+        assert caller.result() == grpc.StatusCode.CANCELLED
+        assert "CancelCalibration" in caller.details and job in caller.details
+    assert calibrations(server, "cancelled") == before + 1 and is_idle(server)
+    with pytest.raises(grpc.RpcError) as missing:
+        get_profile(server, callers[0].started.profile_id)
+    assert missing.value.code() == grpc.StatusCode.NOT_FOUND
+    # The way is free, and what has ended cannot be cancelled.
+    assert not completion(calibrate(server, {**SMALL, "seed": 44})).from_store
+    done = all_calibrations(server)[0][0].job_id
+    for ended, state in ((job, "CANCELLED"), (done, "SUCCEEDED")):
+        with pytest.raises(grpc.RpcError) as refused:
+            cancel(server, ended)
+        assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert ended in refused.value.details() and state in refused.value.details()
+
+
+def test_detached_goes_on_alone(server):
+    settings = {**LONG, "seed": 45}
+    caller = Caller(server, settings, detach=True)
+    job = caller.started.job_id
+    caller.call.cancel()
+    assert caller.result() == grpc.StatusCode.CANCELLED
+    wait_until(lambda: find_calibration(server, job).listeners == 0, what="the caller's leaving")
+    calibration = find_calibration(server, job)
+    assert calibration.detached and calibration.state == stubs().calibration.CALIBRATION_STATE_RUNNING
+    # Who joins detaches nothing by leaving; what was detached stays so.
+    other = Caller(server, settings)
+    assert other.started.joined
+    other.call.cancel()
+    succeeded = stubs().calibration.CALIBRATION_STATE_SUCCEEDED
+    wait_until(lambda: find_calibration(server, job).state == succeeded, 300, "the detached measurement")
+    assert get_profile(server, caller.started.profile_id).profile.examples_measured == LONG["examples"]
+
+
 def listed(server, page_size=0):
     """Pages of ids."""
     pb, token, pages = stubs().calibration, "", []
@@ -282,6 +386,8 @@ def test_corpora(server, corpora):
         list(calibrate(server, SMALL, corpus={"name": "letters"}))
     assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
     assert "letters" in unknown.value.details() and "numbers" in unknown.value.details()
+    resource = error_details(unknown.value)["ResourceInfo"]
+    assert resource.resource_type == "ripplekv.v1.Corpus" and resource.resource_name == "letters"
 
 
 def ripple(sensitivities, r, gamma):
@@ -368,6 +474,11 @@ def test_without_a_profile(start_server, tiny_model_path):
         list(calibrate(server))
     assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
     assert "--calibration off" in refused.value.details()
+    for call in (lambda: all_calibrations(server), lambda: cancel(server, "calibration-1")):
+        with pytest.raises(grpc.RpcError) as refused:
+            call()
+        assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert "--calibration off" in refused.value.details()
     with pytest.raises(grpc.RpcError) as missing:
         get_profile(server)
     assert missing.value.code() == grpc.StatusCode.NOT_FOUND
@@ -441,3 +552,106 @@ def test_a_request_waits_for_one_slice_at_most(start_server, model_path, tokeniz
     assert max(waits) < min(passes) / 3
     before = metrics["ripplekv_calibration_progress_ratio"]
     wait_until(lambda: server.metrics()["ripplekv_calibration_progress_ratio"] > before, 60, "progress")
+
+
+def slow_start(start_server, model, **more):
+    """A server whose own measurement takes seconds, and that measurement's id."""
+    server = start_server(
+        model=model,
+        min_positions=0,
+        calibration_examples=100,
+        calibration_prefix=LONG["prefix_tokens"],
+        calibration_window=LONG["window_tokens"],
+        **more,
+    )
+    own = all_calibrations(server)[0][0]
+    assert own.state == stubs().calibration.CALIBRATION_STATE_RUNNING and own.detached and own.listeners == 1
+    return server, own.job_id
+
+
+def test_the_plan_changes_under_running_requests(start_server, tiny_model_path):
+    """Requests before, across and after a change of the plan succeed, each by one of the plans. The server's own
+    measurement is cancelled first: it is not tried again."""
+    server, own = slow_start(start_server, tiny_model_path)
+    assert cancel(server, own).calibration.state == stubs().calibration.CALIBRATION_STATE_CANCELLED
+    wait_until(lambda: "CancelCalibration" in server.model().plan_status)
+    assert own in server.model().plan_status and "CalibrateModel" in server.model().plan_status
+    prompt = {"ids": [32 + i * 7 % 90 for i in range(500)]}
+    kept, failures, stop = [], [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            try:
+                complete = generate(server, token_ids=prompt, stopping={"max_tokens": 8, "ignore_eos": True})[3]
+                kept.append([layer.positions_kept for layer in complete.cache.layers])
+            except grpc.RpcError as error:
+                failures.append(error)
+
+    clients = [threading.Thread(target=ask) for _ in range(3)]
+    for client in clients:
+        client.start()
+    try:
+        wait_until(lambda: len(kept) >= 3, what="answers before the change")
+        assert plan_source(server) == stubs().profile.PLAN_SOURCE_UNIFORM
+        complete = completion(calibrate(server, {}))
+        assert complete.in_force
+        plan = server.model().plan
+        assert plan.source == stubs().profile.PLAN_SOURCE_PROFILE and plan.profile_id == complete.profile.profile_id
+        assert server.model().plan_status == ""
+        answers = len(kept)
+        wait_until(lambda: len(kept) >= answers + 6, what="answers after the change")
+    finally:
+        stop.set()
+        for client in clients:
+            client.join()
+    assert not failures, failures[0]
+    sums = {sum(layers) for layers in kept}
+    assert len(sums) == 1, "both plans give the same total"
+    assert len(set(kept[0])) == 1, "the plan without a profile is uniform"
+    planned = budgets(server, prompt_tokens=len(prompt["ids"]))
+    assert kept[-1] == [layer.positions for layer in planned.layers] != kept[0]
+    assert all(layers in (kept[0], kept[-1]) for layers in kept)
+    assert server.log_text().count("calibration_started") == 2 and "calibration_retry" not in server.log_text()
+
+
+def test_a_profile_directory_that_breaks_while_it_measures(start_server, tiny_model_path, tmp_path):
+    """The caller hears, the plan stays, the server serves on; once the directory is mended everything works."""
+    folder = tmp_path / "profiles"
+    server, own = slow_start(start_server, tiny_model_path, profile_dir=folder)
+    caller = Caller(server, {})
+    assert caller.started.job_id == own
+    plan = server.model().plan
+    shutil.rmtree(folder)
+    folder.write_text("not a directory any more")
+    assert caller.result() == grpc.StatusCode.FAILED_PRECONDITION
+    for word in (own, "cannot be stored", str(folder)):
+        assert word in caller.details
+    failed = find_calibration(server, own)
+    assert failed.state == stubs().calibration.CALIBRATION_STATE_FAILED
+    assert failed.error.code == caller.code.value[0] and failed.error.message == caller.details
+    wait_until(lambda: "tried again after 10 s" in server.model().plan_status, what="the retry to be said")
+    assert "cannot be stored" in server.model().plan_status
+    assert "calibration_retry" in server.log_text() and calibrations(server, "failed") == 1
+    assert server.model().plan == plan
+    assert server.health() == health_pb2.HealthCheckResponse.SERVING
+    assert generate(server, text="x", stopping={"max_tokens": 2, "ignore_eos": True})[1]
+    with pytest.raises(grpc.RpcError) as refused:
+        listed(server)
+    assert str(folder) in refused.value.details()
+    folder.unlink()
+    folder.mkdir()
+    # Another call, or the server's next try where that comes first.
+    assert completion(calibrate(server, {})).in_force
+    assert server.model().plan.source == stubs().profile.PLAN_SOURCE_PROFILE and server.model().plan_status == ""
+
+
+def test_the_servers_own_measurement_is_tried_again(start_server, tiny_model_path, tmp_path):
+    folder = tmp_path / "profiles"
+    server, own = slow_start(start_server, tiny_model_path, profile_dir=folder)
+    folder.rename(tmp_path / "away")
+    wait_until(lambda: "tried again" in server.model().plan_status, 300, "the first try's failure")
+    (tmp_path / "away").rename(folder)
+    wait_until(lambda: plan_source(server) == stubs().profile.PLAN_SOURCE_PROFILE, 300, "the second try's profile")
+    states = [c.state for c in all_calibrations(server)[0]]
+    pb = stubs().calibration
+    assert states == [pb.CALIBRATION_STATE_SUCCEEDED, pb.CALIBRATION_STATE_FAILED]

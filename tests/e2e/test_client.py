@@ -222,6 +222,28 @@ def test_calibrate_profile_and_plan(server, run):
     assert f"{budgets.total_positions:,}" in chart
 
 
+def test_calibrations(server, run, environment):
+    """One that goes on although the command that asked for it was interrupted, seen and cancelled by others."""
+    long = ["--examples", "200", "--prefix-tokens", "128", "--window-tokens", "16", "--seed", "77"]
+    command = [str(binary("ripplekv")), "--server", server.address, "calibrate", *long, "--detach"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    wait_until(lambda: "running" in run("calibrations").stdout)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130 and "interrupted" in errors
+    job = re.search(r"goes on as (\S+)\.", errors)[1]
+    expected = server.calibration.ListCalibrations(stubs().calibration.ListCalibrationsRequest()).calibrations
+    row = run("calibrations").stdout.splitlines()[1]
+    assert re.match(rf"{job} +running, detached +\d+/200 .* UTC +{expected[0].profile_id[:12]}$", row), row
+    assert [c["job_id"] for c in lines(run("calibrations", "--json").stdout)] == [c.job_id for c in expected]
+    assert f"Cancelled {job} after" in run("calibrations", "--cancel", job).stdout
+    row = run("calibrations").stdout.splitlines()[1]
+    assert re.match(rf"{job} +cancelled ", row), row
+    assert "FAILED_PRECONDITION" in run("calibrations", "--cancel", job, code=1).stderr
+    assert "NOT_FOUND" in run("calibrations", "--cancel", "calibration-99", code=1).stderr
+    assert "INVALID_ARGUMENT" in run("calibrations", "--cancel", "", code=1).stderr
+
+
 def test_model(server, run):
     expected = server.model()
     assert json_format.Parse(run("model", "--json").stdout, stubs().decode.GetModelResponse()) == expected

@@ -250,6 +250,7 @@ TEST_F(CliTest, HelpOfEveryCommandExitsWith0AndFitsTheWidth) {
                                              {"generate"},
                                              {"chat"},
                                              {"calibrate"},
+                                             {"calibrations"},
                                              {"profile"},
                                              {"profile", "list"},
                                              {"profile", "delete"},
@@ -382,6 +383,35 @@ TEST_F(CliTest, CalibrationShowsFewLinesWithoutATerminal) {
   EXPECT_FALSE(service_.last_calibration.settings().has_eta());
   EXPECT_EQ(service_.last_calibration.corpus().texts().texts(0), "text");
   EXPECT_TRUE(service_.last_calibration.force());
+  EXPECT_FALSE(service_.last_calibration.detach());
+  EXPECT_EQ(Run({"calibrate", "--detach"}).exit_code, 0);
+  EXPECT_TRUE(service_.last_calibration.detach());
+}
+
+TEST_F(CliTest, CalibrationsAsATableAndAsJson) {
+  const Outcome table = Run({"calibrations"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, AllOf(StartsWith("job "), HasSubstr("\ncalibration-2  running"),
+                               HasSubstr("\ncalibration-1  failed"),
+                               HasSubstr("RESOURCE_EXHAUSTED: the disk is full")));
+  const Outcome json = Run({"calibrations", "--json"});
+  std::istringstream lines(json.out);
+  std::vector<std::string> jobs;
+  for (std::string line; std::getline(lines, line);) {
+    jobs.push_back(nlohmann::json::parse(line)["job_id"]);
+  }
+  EXPECT_THAT(jobs, testing::ElementsAre("calibration-2", "calibration-1"));
+}
+
+TEST_F(CliTest, CalibrationIsCancelledByItsId) {
+  const Outcome cancelled = Run({"calibrations", "--cancel", "calibration-2"});
+  EXPECT_EQ(cancelled.exit_code, 0) << cancelled.err;
+  EXPECT_THAT(cancelled.out, StartsWith("Cancelled calibration-2 after 12/24 examples"));
+  const Outcome json = Run({"calibrations", "--cancel", "calibration-2", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["calibration"]["state"], "CALIBRATION_STATE_CANCELLED");
+  const Outcome unknown = Run({"calibrations", "--cancel", "calibration-9"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("NOT_FOUND: no calibration 'calibration-9'"));
 }
 
 TEST_F(CliTest, ProfilesByIdAndByItsStart) {
