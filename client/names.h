@@ -9,10 +9,10 @@ namespace ripplekv {
 
 // Values of the API as people read them.
 
-std::string NameOf(v1::ComputeType type);     // "bf16"
-std::string NameOf(v1::KvType type);          // "bf16"
-std::string NameOf(v1::Pooling pooling);      // "max"
-std::string NameOf(v1::FinishReason reason);  // "end of text"
+std::string NameOf(v1::ComputeType type);        // "bf16"
+std::string NameOf(v1::KvType type);             // "bf16"
+std::string NameOf(v1::Pooling pooling);         // "max"
+std::string NameOf(v1::FinishReason reason);     // "end of text"
 std::string NameOf(v1::CalibrationState state);  // "running"
 // "ripple (r 1.5, gamma 16)", "uniform"; empty where none is set.
 std::string Describe(const v1::Allocator& allocator);
