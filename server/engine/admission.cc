@@ -68,25 +68,25 @@ absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const AdmissionReques
     return smaller.ok() && smaller->pages <= arena_pages;
   };
   std::string way_out;
-  const int64_t output = LargestThatFits(
-      request.max_tokens, [&](int64_t n) { return fits(request.prompt_tokens, n); });
+  const int64_t output = LargestThatFits(request.max_tokens,
+                                         [&](int64_t n) { return fits(request.prompt_tokens, n); });
   if (output > 0) {
     way_out = absl::StrCat("max_tokens up to ", output, " would fit with this prompt");
   } else {
-    const int64_t prompt = LargestThatFits(
-        request.prompt_tokens, [&](int64_t n) { return fits(n, request.max_tokens); });
+    const int64_t prompt = LargestThatFits(request.prompt_tokens,
+                                           [&](int64_t n) { return fits(n, request.max_tokens); });
     way_out = prompt > 0 ? absl::StrCat("a prompt of up to ", prompt, " tokens would fit",
                                         request.max_tokens > 0 ? " with this max_tokens" : "")
                          : std::string("no prompt fits with this max_tokens");
     way_out += "; or keep less (retention) or give the server more --kv-memory";
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the request needs ", admission->pages, " KV pages (",
-      admission->pages * static_cast<int64_t>(layout.page_bytes), " bytes) for ",
-      admission->budgets.total, " kept positions of ", request.prompt_tokens,
-      " prompt tokens over ", plan.layers(), " layers and max_tokens ", request.max_tokens,
-      "; the arena has ", arena_pages, " (",
-      arena_pages * static_cast<int64_t>(layout.page_bytes), " bytes): ", way_out));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the request needs ", admission->pages, " KV pages (",
+                   admission->pages * static_cast<int64_t>(layout.page_bytes), " bytes) for ",
+                   admission->budgets.total, " kept positions of ", request.prompt_tokens,
+                   " prompt tokens over ", plan.layers(), " layers and max_tokens ",
+                   request.max_tokens, "; the arena has ", arena_pages, " (",
+                   arena_pages * static_cast<int64_t>(layout.page_bytes), " bytes): ", way_out));
 }
 
 }  // namespace ripplekv

@@ -129,8 +129,8 @@ bool Engine::Impl::Sampled() {
 }
 
 template <typename Work, typename Request, typename Sink>
-absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(
-    Request request, std::shared_ptr<Sink> sink) {
+absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request request,
+                                                                       std::shared_ptr<Sink> sink) {
   if (absl::Status status = ValidateRequest(request, limits_); !status.ok()) return status;
   auto queued = std::make_unique<QueuedRequest>();
   queued->plan = shared_.plan();
@@ -209,8 +209,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
                      KvParams::kMinGrowthCap, ", ", KvParams::kMaxGrowthCap, "]"));
   }
   if (!(options.fidelity_sample >= 0 && options.fidelity_sample <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("--fidelity-sample is ", options.fidelity_sample,
-                                                   ": must be in [0, 1]"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--fidelity-sample is ", options.fidelity_sample, ": must be in [0, 1]"));
   }
   const int32_t longest = c.context_length - 1;
   if (options.max_prompt_tokens < 0 || options.max_prompt_tokens > longest) {
@@ -267,9 +267,7 @@ absl::Status Engine::SubmitBackground(std::shared_ptr<BackgroundJob> job) {
   return impl_->shared().queue().PushJob(std::move(job));
 }
 
-void Engine::SetPlan(std::shared_ptr<const Plan> plan) {
-  impl_->shared().SetPlan(std::move(plan));
-}
+void Engine::SetPlan(std::shared_ptr<const Plan> plan) { impl_->shared().SetPlan(std::move(plan)); }
 std::shared_ptr<const Plan> Engine::plan() const { return impl_->shared().plan(); }
 EngineStats Engine::stats() const { return impl_->stats(); }
 const ModelConfig& Engine::config() const { return impl_->config(); }

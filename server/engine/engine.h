@@ -26,11 +26,12 @@ struct EngineOptions {
   // Activations: residual streams of prompts on their way, scores, logits.
   size_t work_memory_bytes = size_t{512} << 20;
   int max_batch = Decoder::kMaxRows;  // requests at work at once, [1, Decoder::kMaxRows]
-  int max_queue = 64;  // waiting requests, at least 1; beyond: RESOURCE_EXHAUSTED
+  int max_queue = 64;                 // waiting requests, at least 1; beyond: RESOURCE_EXHAUSTED
   // A request that waits longer ends with RESOURCE_EXHAUSTED; zero: it waits as long as it takes.
   std::chrono::milliseconds queue_timeout{0};
-  int32_t max_prompt_tokens = 0;  // 0: the model's context_length - 1; sizes the arena's prefill layer
-  int32_t growth_cap = 0;         // of requests that do not say; see KvParams
+  int32_t max_prompt_tokens =
+      0;                   // 0: the model's context_length - 1; sizes the arena's prefill layer
+  int32_t growth_cap = 0;  // of requests that do not say; see KvParams
   // All contexts' pages together; zero: no contexts. Within kv_memory_bytes.
   size_t context_memory_bytes = size_t{64} << 20;
   std::chrono::milliseconds context_idle{std::chrono::minutes(60)};  // then it expires; zero: never

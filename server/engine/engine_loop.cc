@@ -158,11 +158,10 @@ absl::StatusOr<TaskHoldings> EngineLoop::Hold(const QueuedRequest& request) {
   }
 
   absl::StatusOr<SequenceCache> cache =
-      context == nullptr
-          ? SequenceCache::Reserve(absl::MakeSpan(pools_), resources_.layout,
-                                   request.admission.capacity_rows)
-          : SequenceCache::ReserveOver(context->cache, absl::MakeSpan(pools_),
-                                       request.admission.capacity_rows);
+      context == nullptr ? SequenceCache::Reserve(absl::MakeSpan(pools_), resources_.layout,
+                                                  request.admission.capacity_rows)
+                         : SequenceCache::ReserveOver(context->cache, absl::MakeSpan(pools_),
+                                                      request.admission.capacity_rows);
   if (!cache.ok()) return absl::UnavailableError("");
   return TaskHoldings{.cache = *std::move(cache),
                       .work = *std::move(work),
@@ -185,13 +184,13 @@ void EngineLoop::Start(std::unique_ptr<QueuedRequest> request, TaskHoldings hold
       observer_->OnQueueTime(Seconds(Clock::now() - r.submitted));
     }
     if (std::holds_alternative<GenerateWork>(r.work)) {
-      task = std::make_unique<GenerateTask>(id, resources_, std::move(request),
-                                            std::move(holdings));
+      task =
+          std::make_unique<GenerateTask>(id, resources_, std::move(request), std::move(holdings));
     } else if (std::holds_alternative<ScoreWork>(r.work)) {
       task = std::make_unique<ScoreTask>(id, resources_, std::move(request), std::move(holdings));
     } else {
-      task = std::make_unique<ContextTask>(id, resources_, std::move(request),
-                                           std::move(holdings), &shared_->contexts(), &contexts_);
+      task = std::make_unique<ContextTask>(id, resources_, std::move(request), std::move(holdings),
+                                           &shared_->contexts(), &contexts_);
     }
     return absl::OkStatus();
   });
@@ -274,9 +273,8 @@ void EngineLoop::Decode(const std::vector<int64_t>& ids) {
       row = 0;
     }
     if (status.ok()) {
-      status = Guarded([&] {
-        return task->Accept(absl::MakeConstSpan(logits_).subspan(row * vocab, vocab));
-      });
+      status = Guarded(
+          [&] { return task->Accept(absl::MakeConstSpan(logits_).subspan(row * vocab, vocab)); });
     }
     if (!status.ok() || task->done()) End(task->id(), status);
   }

@@ -75,7 +75,7 @@ struct EngineStats {
   size_t work_total_bytes = 0;     // --work-memory
   size_t work_reserved_bytes = 0;
   int64_t contexts = 0;
-  size_t context_bytes = 0;  // of kv_used_bytes
+  size_t context_bytes = 0;      // of kv_used_bytes
   int64_t contexts_evicted = 0;  // since the start
   int64_t contexts_expired = 0;
 };

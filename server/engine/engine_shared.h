@@ -17,9 +17,7 @@ namespace ripplekv {
 class EngineShared {
  public:
   EngineShared(int max_queue, ContextRegistryOptions contexts, std::shared_ptr<const Plan> plan)
-      : queue_(max_queue),
-        contexts_(contexts, [this] { queue_.Wake(); }),
-        plan_(std::move(plan)) {}
+      : queue_(max_queue), contexts_(contexts, [this] { queue_.Wake(); }), plan_(std::move(plan)) {}
 
   RequestQueue& queue() { return queue_; }
   ContextRegistry& contexts() { return contexts_; }

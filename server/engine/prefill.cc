@@ -50,7 +50,9 @@ int64_t Prefill::LayerWork(const ModelConfig& c, int64_t tokens, int64_t base) {
   return tokens * (weights + 2 * q * (base + tokens / 2 + 1));
 }
 
-int64_t Prefill::remaining_work() const { return (decoder_->config().layers - layer_) * layer_work_; }
+int64_t Prefill::remaining_work() const {
+  return (decoder_->config().layers - layer_) * layer_work_;
+}
 
 absl::Status Prefill::Step() {
   if (!full_.has_value()) {
@@ -64,8 +66,7 @@ absl::Status Prefill::StartLayer() {
   assert(spec_.keep != KeepRows::kCompact || cache_->rows(layer_) == 0);
   base_ = cache_->rows(layer_);
   layer_work_ = LayerWork(c, tokens_, base_);
-  const size_t side =
-      static_cast<size_t>(stride() * c.kv_heads) * KvTypeBytes(decoder_->kv_type());
+  const size_t side = static_cast<size_t>(stride() * c.kv_heads) * KvTypeBytes(decoder_->kv_type());
   auto full = arena_->AcquirePrefillLayer(2 * side);
   if (!full.ok()) return full.status();
   full_ = *std::move(full);

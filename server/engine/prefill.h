@@ -25,7 +25,7 @@ enum class KeepRows {
 struct PrefillSpec {
   absl::Span<const int32_t> tokens;  // outlives the prefill
   KeepRows keep = KeepRows::kCompact;
-  int64_t first_position = 0;       // logical, of tokens[0]; the cache's rows lie before it
+  int64_t first_position = 0;             // logical, of tokens[0]; the cache's rows lie before it
   const LayerBudgets* budgets = nullptr;  // kCompact; outlives the prefill. b_l in [1, tokens];
                                           // where it is the number of tokens, all rows are kept
   SelectorSpec selector = SnapKv{};       // kCompact
@@ -38,8 +38,8 @@ struct PrefillSpec {
 /// Decoder::kChunkTokens at fixed positions (project, attend causally to the cache's rows and the
 /// tokens before), then the layer's end (score with the window, keep rows in the sequence's cache,
 /// drop the full K and V). At most one layer's full K and V exist at a time, in the arena's prefill
-/// layer, which is held from a layer's first slice to its last; the residual stream [tokens, hidden]
-/// lives here. Results do not depend on what runs between the slices.
+/// layer, which is held from a layer's first slice to its last; the residual stream [tokens,
+/// hidden] lives here. Results do not depend on what runs between the slices.
 class Prefill {
  public:
   /// Decoder, arena and cache outlive the prefill.

@@ -75,10 +75,10 @@ struct QueuedRequest {
   absl::Status MayWait(Clock::time_point now) const {
     if (absl::Status status = Alive(now); !status.ok()) return status;
     if (!start_by.has_value() || now < *start_by) return absl::OkStatus();
-    absl::Status late = absl::ResourceExhaustedError(absl::StrCat(
-        "the request waited ",
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - submitted).count(),
-        " ms for room (--queue-timeout): retry later"));
+    absl::Status late = absl::ResourceExhaustedError(
+        absl::StrCat("the request waited ",
+                     std::chrono::duration_cast<std::chrono::milliseconds>(now - submitted).count(),
+                     " ms for room (--queue-timeout): retry later"));
     late.SetPayload(kRetryLater, absl::Cord());
     return late;
   }

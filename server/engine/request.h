@@ -107,9 +107,9 @@ struct ScoreRequest {
 /// A prompt to be compressed once and asked often.
 struct ContextRequest {
   std::string id;
-  std::vector<int32_t> prompt;  // 1 to context_length - 1 tokens
-  KvParams kv;                  // fixed for all requests over it; growth_cap must be absent
-  std::string owner;            // the caller's identity
+  std::vector<int32_t> prompt;    // 1 to context_length - 1 tokens
+  KvParams kv;                    // fixed for all requests over it; growth_cap must be absent
+  std::string owner;              // the caller's identity
   std::vector<ChatMessage> chat;  // what the prompt was rendered from, if a chat
   std::optional<Clock::time_point> deadline;
 };
@@ -191,7 +191,7 @@ struct ContinuationScore {
 
 struct ScoreResult {
   std::vector<ContinuationScore> continuations;  // in the request's order
-  Usage usage;  // completion_tokens: of all continuations
+  Usage usage;                                   // completion_tokens: of all continuations
   CacheUsage cache;
   Timings timings;
 };

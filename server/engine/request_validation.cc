@@ -75,8 +75,7 @@ absl::Status ValidateStopping(const GenerateRequest& request, const RequestLimit
   if (s.max_tokens.has_value() && (*s.max_tokens < 1 || *s.max_tokens > left)) {
     return OutOfRange("stopping.max_tokens", *s.max_tokens,
                       absl::StrCat("in [1, ", left, "]: the context of ", limits.context_length,
-                                   " tokens less the prompt's ",
-                                   limits.context_length - left));
+                                   " tokens less the prompt's ", limits.context_length - left));
   }
   const int32_t max_tokens = EffectiveMaxTokens(request, limits);
   if (s.min_tokens < 0 || s.min_tokens > max_tokens) {
@@ -137,7 +136,8 @@ absl::Status ValidatePrompt(const std::vector<int32_t>& prompt, int32_t context_
 }
 
 absl::Status ValidateKv(const KvParams& kv, bool over_context, bool decodes) {
-  if (over_context && (kv.size.has_value() || kv.allocator.has_value() || kv.selector.has_value())) {
+  if (over_context &&
+      (kv.size.has_value() || kv.allocator.has_value() || kv.selector.has_value())) {
     return absl::InvalidArgumentError(
         "kv is given with context_id: size, allocator and selector are those that the context was "
         "created with; leave them out");
@@ -153,11 +153,11 @@ absl::Status ValidateKv(const KvParams& kv, bool over_context, bool decodes) {
   }
   if (!kv.growth_cap.has_value()) return absl::OkStatus();
   if (!decodes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "kv.growth_cap is ", *kv.growth_cap, ": must be absent where nothing is generated"));
+    return absl::InvalidArgumentError(absl::StrCat("kv.growth_cap is ", *kv.growth_cap,
+                                                   ": must be absent where nothing is generated"));
   }
-  if (*kv.growth_cap != 0 && (*kv.growth_cap < KvParams::kMinGrowthCap ||
-                              *kv.growth_cap > KvParams::kMaxGrowthCap)) {
+  if (*kv.growth_cap != 0 &&
+      (*kv.growth_cap < KvParams::kMinGrowthCap || *kv.growth_cap > KvParams::kMaxGrowthCap)) {
     return OutOfRange("kv.growth_cap", *kv.growth_cap,
                       absl::StrCat("0 (unbounded) or in [", KvParams::kMinGrowthCap, ", ",
                                    KvParams::kMaxGrowthCap, "]"));
@@ -177,14 +177,14 @@ absl::Status ValidateRequest(const GenerateRequest& request, const RequestLimits
       !status.ok()) {
     return status;
   }
-  if (absl::Status status =
-          ValidateKv(request.kv, request.context != nullptr, /*decodes=*/true);
+  if (absl::Status status = ValidateKv(request.kv, request.context != nullptr, /*decodes=*/true);
       !status.ok()) {
     return status;
   }
   if (request.next_token_kl && request.context != nullptr) {
     return absl::InvalidArgumentError(
-        "output.next_token_kl is true: it is not defined over a context, whose exact cache is gone");
+        "output.next_token_kl is true: it is not defined over a context, whose exact cache is "
+        "gone");
   }
   if (absl::Status status = ValidateSampling(request.sampling, limits.vocab_size); !status.ok())
     return status;
@@ -197,13 +197,12 @@ absl::Status ValidateRequest(const GenerateRequest& request, const RequestLimits
 
 absl::Status ValidateRequest(const ScoreRequest& request, const RequestLimits& limits) {
   const int32_t context_tokens = ContextTokens(request.context);
-  if (absl::Status status = ValidatePrompt(request.prompt, context_tokens,
-                                           request.context != nullptr, limits);
+  if (absl::Status status =
+          ValidatePrompt(request.prompt, context_tokens, request.context != nullptr, limits);
       !status.ok()) {
     return status;
   }
-  if (absl::Status status =
-          ValidateKv(request.kv, request.context != nullptr, /*decodes=*/false);
+  if (absl::Status status = ValidateKv(request.kv, request.context != nullptr, /*decodes=*/false);
       !status.ok()) {
     return status;
   }
@@ -219,9 +218,9 @@ absl::Status ValidateRequest(const ScoreRequest& request, const RequestLimits& l
     const std::vector<int32_t>& ids = request.continuations[i];
     const std::string field = absl::StrCat("continuations[", i, "]");
     if (ids.empty() || ids.size() > left) {
-      return OutOfRange(field, ids.size(),
-                        absl::StrCat("1 to ", left, " tokens: what context and prompt leave of ",
-                                     longest));
+      return OutOfRange(
+          field, ids.size(),
+          absl::StrCat("1 to ", left, " tokens: what context and prompt leave of ", longest));
     }
     if (absl::Status status = ValidateTokens(field, ids, limits); !status.ok()) return status;
   }

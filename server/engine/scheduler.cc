@@ -28,10 +28,9 @@ int64_t Scheduler::NextTask(const SchedulerView& view) {
     owed_work_ = 0;
   }
   // The first of the shortest is the oldest of them.
-  const SlicedTaskView& shortest =
-      *std::min_element(view.sliced.begin(), view.sliced.end(), [](const auto& a, const auto& b) {
-        return a.remaining_work < b.remaining_work;
-      });
+  const SlicedTaskView& shortest = *std::min_element(
+      view.sliced.begin(), view.sliced.end(),
+      [](const auto& a, const auto& b) { return a.remaining_work < b.remaining_work; });
   if (shortest.id == oldest.id || owed_work_ >= oldest.layer_work) {
     owed_work_ = std::max<int64_t>(0, owed_work_ - oldest.layer_work);
     return oldest.id;

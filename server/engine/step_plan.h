@@ -21,9 +21,9 @@ struct StepPlan {
 /// A task that has work to do before (or instead of) decoding: a prompt, or continuations to score.
 struct SlicedTaskView {
   int64_t id = 0;
-  int64_t remaining_work = 0;   // multiply-adds, or any unit that all tasks share; at least 1
-  int64_t layer_work = 0;       // of the layer that is next, or under way; at least 1
-  bool holds_layer = false;     // between two slices of one layer: nobody else may start one
+  int64_t remaining_work = 0;  // multiply-adds, or any unit that all tasks share; at least 1
+  int64_t layer_work = 0;      // of the layer that is next, or under way; at least 1
+  bool holds_layer = false;    // between two slices of one layer: nobody else may start one
 };
 
 /// What the scheduler knows of the engine.

@@ -42,7 +42,7 @@ struct TaskHoldings {
   SequenceCache cache;
   WorkReservation work;
   const ContextRows* context = nullptr;  // pinned by the request's lease
-  std::optional<ContextSlot> slot;                      // of a context to be made
+  std::optional<ContextSlot> slot;       // of a context to be made
 };
 
 /// One request at work on the engine's thread: slices (a prompt's layers, scores), then perhaps

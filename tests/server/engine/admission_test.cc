@@ -37,17 +37,17 @@ TEST(AdmissionTest, ReservesTheBudgetAndTheOutputInEveryLayer) {
 
 TEST(AdmissionTest, BoundedGrowthReservesItsCapOnly) {
   const Plan plan = MakePlan(30, 0.1, 0);  // floor 4 + 32 + 1
-  auto admission = PlanAdmission(
-      plan, {.prompt_tokens = 4000, .max_tokens = 2000, .growth_cap = 64}, Layout());
+  auto admission =
+      PlanAdmission(plan, {.prompt_tokens = 4000, .max_tokens = 2000, .growth_cap = 64}, Layout());
   ASSERT_TRUE(admission.ok()) << admission.status();
   for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 400 + 64);
   for (int64_t rows : admission->target_rows) EXPECT_EQ(rows, 400);
   // A short output never reaches the cap; a short prompt is compacted back to the floor.
-  admission = PlanAdmission(plan, {.prompt_tokens = 4000, .max_tokens = 20, .growth_cap = 64},
-                            Layout());
+  admission =
+      PlanAdmission(plan, {.prompt_tokens = 4000, .max_tokens = 20, .growth_cap = 64}, Layout());
   for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 420);
-  admission = PlanAdmission(plan, {.prompt_tokens = 5, .max_tokens = 2000, .growth_cap = 64},
-                            Layout());
+  admission =
+      PlanAdmission(plan, {.prompt_tokens = 5, .max_tokens = 2000, .growth_cap = 64}, Layout());
   for (int64_t rows : admission->target_rows) EXPECT_EQ(rows, 37);
   for (int64_t rows : admission->capacity_rows) EXPECT_EQ(rows, 37 + 64);
 }
@@ -55,8 +55,8 @@ TEST(AdmissionTest, BoundedGrowthReservesItsCapOnly) {
 TEST(AdmissionTest, OverAContextOnlyItsOwnPagesCount) {
   const Plan plan = MakePlan(2, 0.1, 0);
   const std::vector<int64_t> base = {100, 64};
-  auto admission = PlanAdmission(
-      plan, {.prompt_tokens = 20, .max_tokens = 10, .base_rows = base}, Layout());
+  auto admission =
+      PlanAdmission(plan, {.prompt_tokens = 20, .max_tokens = 10, .base_rows = base}, Layout());
   ASSERT_TRUE(admission.ok()) << admission.status();
   EXPECT_EQ(admission->budgets.layer, (std::vector<int64_t>{20, 20})) << "every row is kept";
   EXPECT_EQ(admission->capacity_rows, (std::vector<int64_t>{130, 94}));
@@ -87,10 +87,11 @@ TEST(AdmissionTest, TheLargestThatFitsIsExact) {
     const int64_t prompt = 1 + random() % 4000;
     const int64_t output = 1 + random() % 500;
     const int64_t arena = 1 + random() % 400;
-    const auto needed = PlanAdmission(plan, {.prompt_tokens = prompt, .max_tokens = output}, Layout());
+    const auto needed =
+        PlanAdmission(plan, {.prompt_tokens = prompt, .max_tokens = output}, Layout());
     ASSERT_TRUE(needed.ok());
-    const auto got = AdmitOrExplain(
-        plan, {.prompt_tokens = prompt, .max_tokens = output}, Layout(), arena);
+    const auto got =
+        AdmitOrExplain(plan, {.prompt_tokens = prompt, .max_tokens = output}, Layout(), arena);
     ASSERT_EQ(got.ok(), needed->pages <= arena);
     if (got.ok()) continue;
     ASSERT_EQ(got.status().code(), absl::StatusCode::kResourceExhausted);

@@ -82,6 +82,7 @@ template <typename Sink, typename Result>
 class Answer : public Sink {
  public:
   std::function<void()> on_start = [] {};
+  std::function<void()> at_end = [] {};  // before Wait returns
   void OnStart() override { on_start(); }
   void OnComplete(Result result) override { End(std::move(result)); }
   void OnError(absl::Status status) override { End(std::move(status)); }
@@ -93,6 +94,7 @@ class Answer : public Sink {
 
  private:
   void End(absl::StatusOr<Result> result) {
+    at_end();
     std::lock_guard lock(mutex_);
     EXPECT_FALSE(ended_) << "a second end";
     result_ = std::move(result);
@@ -137,7 +139,9 @@ inline std::shared_ptr<const Plan> MakePlan(const Size& size, int64_t min_positi
 class EngineTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (TestWeights() == nullptr || TestTokenizer() == nullptr) GTEST_SKIP() << "failed above";
+    weights_ = TestWeights();
+    tokenizer_ = TestTokenizer();
+    if (weights_ == nullptr || tokenizer_ == nullptr) GTEST_SKIP() << "failed above";
   }
   void Start(EngineOptions options = {},
              std::shared_ptr<const Plan> plan = MakePlan(Retention{0.5}), int threads = 2,
@@ -145,18 +149,17 @@ class EngineTest : public ::testing::Test {
     engine_.reset();
     pool_ = std::make_unique<ThreadPool>(threads);
     options.check_invariants = true;
-    auto engine =
-        Engine::Create(options, *Decoder::Create(TestWeights(), ComputeType::kF32, pool_.get()),
-                       TestTokenizer(), std::move(plan), observer);
+    auto engine = Engine::Create(options, *Decoder::Create(weights_, compute_, pool_.get()),
+                                 tokenizer_, std::move(plan), observer);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
-  static std::vector<int32_t> Tokens(const std::string& text) {
-    return *TestTokenizer()->Encode(text, SpecialTokens::kParse);
+  std::vector<int32_t> Tokens(const std::string& text) {
+    return *tokenizer_->Encode(text, SpecialTokens::kParse);
   }
-  static GenerateRequest Ask(const std::string& text, int32_t max_tokens) {
+  GenerateRequest Ask(const std::string& text, int32_t max_tokens) {
     GenerateRequest request;
-    request.prompt = *TestTokenizer()->Encode(text, SpecialTokens::kParse);
+    request.prompt = *tokenizer_->Encode(text, SpecialTokens::kParse);
     request.stopping.max_tokens = max_tokens;
     return request;
   }
@@ -202,6 +205,9 @@ class EngineTest : public ::testing::Test {
       EXPECT_EQ(layer.used_bytes + layer.reserved_bytes, 0u);
   }
 
+  std::shared_ptr<const Weights> weights_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  ComputeType compute_ = ComputeType::kF32;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<RequestHandle> handle_;

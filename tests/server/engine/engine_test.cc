@@ -51,7 +51,8 @@ TEST_F(EngineTest, FullRetentionOneAndShortPromptsAgreeBitForBit) {
   for (const LayerUsage& layer : usage.cache.layers) EXPECT_EQ(layer.positions, prompt / 2);
   EXPECT_EQ(usage.cache.kept_bytes,
             static_cast<size_t>(30 * (prompt / 2)) * engine_->kv_layout().RowBytes());
-  EXPECT_EQ(usage.cache.full_bytes, static_cast<size_t>(30 * prompt) * engine_->kv_layout().RowBytes());
+  EXPECT_EQ(usage.cache.full_bytes,
+            static_cast<size_t>(30 * prompt) * engine_->kv_layout().RowBytes());
 
   // 20-odd tokens lie below the floor of sinks + window + 1.
   ExpectSameOutput(*run("A short question about the sea:", Full{}),
@@ -210,7 +211,9 @@ TEST_F(EngineTest, WhatCanNeverFitIsRefusedWithTheFigures) {
 
 TEST_F(EngineTest, BadRequestsAndAFullQueueAreRefusedAtOnce) {
   struct Observer : EngineObserver {
-    void OnRefused(RefusalReason, const absl::Status& status) override { refused.push_back(status.code()); }
+    void OnRefused(RefusalReason, const absl::Status& status) override {
+      refused.push_back(status.code());
+    }
     void OnRequestEnd(const absl::Status& status, int64_t prompt, int64_t completion) override {
       ended += status.ok();
       tokens += prompt + completion;

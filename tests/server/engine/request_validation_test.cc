@@ -79,19 +79,13 @@ INSTANTIATE_TEST_SUITE_P(
              [](auto& r) { r.sampling.frequency_penalty = -11; },
              {"frequency_penalty is -11"}},
         Case{"bias_token",
-             [](auto& r) {
-               r.sampling.logit_bias = {{1000, 1.f}};
-             },
+             [](auto& r) { r.sampling.logit_bias = {{1000, 1.f}}; },
              {"sampling.logit_bias[0] is 1000"}},
         Case{"bias_value",
-             [](auto& r) {
-               r.sampling.logit_bias = {{7, 101.f}};
-             },
+             [](auto& r) { r.sampling.logit_bias = {{7, 101.f}}; },
              {"token 7", "101", "[-100, 100]"}},
         Case{"bias_twice",
-             [](auto& r) {
-               r.sampling.logit_bias = {{7, 1.f}, {7, 2.f}};
-             },
+             [](auto& r) { r.sampling.logit_bias = {{7, 1.f}, {7, 2.f}}; },
              {"token 7 twice"}},
         Case{"bias_many",
              [](auto& r) { r.sampling.logit_bias.resize(1025); },
@@ -110,9 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
              },
              {"min_tokens is 6", "[0, 5]"}},
         Case{"stop_empty",
-             [](auto& r) {
-               r.stopping.stop_strings = {"a", ""};
-             },
+             [](auto& r) { r.stopping.stop_strings = {"a", ""}; },
              {"stop_strings[1] is 0", "1 to 256 bytes"}},
         Case{"stop_long",
              [](auto& r) { r.stopping.stop_strings = {std::string(257, 'a')}; },
@@ -124,9 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
              [](auto& r) { r.stopping.stop_strings = {"\xc3"}; },
              {"stop_strings[0] is not valid UTF-8"}},
         Case{"stop_id",
-             [](auto& r) {
-               r.stopping.stop_token_ids = {5, 1000};
-             },
+             [](auto& r) { r.stopping.stop_token_ids = {5, 1000}; },
              {"stop_token_ids[1] is 1000"}},
         Case{"stop_ids_many",
              [](auto& r) { r.stopping.stop_token_ids.assign(257, 1); },

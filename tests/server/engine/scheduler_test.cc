@@ -89,9 +89,7 @@ class Simulation {
     const auto it = became_oldest_.find(p.id);
     return it == became_oldest_.end() ? p.admitted_at : it->second;
   }
-  bool WasOldest(const Prompt& p) const {
-    return became_oldest_.contains(p.id) || p.id == 0;
-  }
+  bool WasOldest(const Prompt& p) const { return became_oldest_.contains(p.id) || p.id == 0; }
   size_t at_work() const { return prompts_.size(); }
   int64_t clock() const { return clock_; }
 
@@ -106,9 +104,7 @@ class Simulation {
   int64_t oldest_work_ = 0;
 };
 
-TEST(SchedulerTest, NothingToDoIsAnEmptyPlan) {
-  EXPECT_TRUE(Scheduler().Next({}).empty());
-}
+TEST(SchedulerTest, NothingToDoIsAnEmptyPlan) { EXPECT_TRUE(Scheduler().Next({}).empty()); }
 
 TEST(SchedulerTest, EveryTurnDecodesAllAndRunsOneSlice) {
   Scheduler scheduler;
@@ -197,7 +193,8 @@ TEST(SchedulerTest, BackgroundHasHalfOfTheTimeUnderLoad) {
     }
     // Slices as long as the steps between them; where a step is longer than a slice, one each.
     EXPECT_LE(background, decode + 0.1);
-    EXPECT_GE(background, std::min(1.0, 0.05 / (0.05 + step)) * decode * 0.9 * (step > 0.05 ? 0.5 : 1));
+    EXPECT_GE(background,
+              std::min(1.0, 0.05 / (0.05 + step)) * decode * 0.9 * (step > 0.05 ? 0.5 : 1));
   }
 }
 
