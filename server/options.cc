@@ -10,8 +10,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "model/decoder.h"
 #include "server/address.h"
 #include "server/byte_size.h"
+#include "server/engine/request.h"
 #include "server/version.h"
 
 namespace ripplekv {
@@ -52,10 +54,16 @@ CLI::Validator Whole(int64_t low, int64_t high) {
                              [=](int64_t value) { return value >= low && value <= high; });
 }
 
+CLI::Validator ZeroOrWhole(int64_t low, int64_t high) {
+  return NumberThat<int64_t>(absl::StrCat("0, or ", low, " to ", high), "", [=](int64_t value) {
+    return value == 0 || (value >= low && value <= high);
+  });
+}
+
 CLI::Validator OddUpTo(int64_t high) {
-  return NumberThat<int64_t>(
-      absl::StrCat("odd, 1 to ", high), "",
-      [=](int64_t value) { return value >= 1 && value <= high && value % 2 == 1; });
+  return NumberThat<int64_t>(absl::StrCat("odd, 1 to ", high), "", [=](int64_t value) {
+    return value >= 1 && value <= high && value % 2 == 1;
+  });
 }
 
 CLI::Validator OneOf(std::vector<std::string> names) {
@@ -147,7 +155,7 @@ class Declarer {
     option->envname(
         absl::StrCat("RIPPLEKV_", absl::StrReplaceAll(absl::AsciiStrToUpper(name), {{"-", "_"}})));
     option->group(group_);
-    option->take_last();  // so that a script can append its own
+    option->take_last();  // CheckGivenOnce says so in better words
     option->capture_default_str();
     return option;
   }
@@ -156,6 +164,7 @@ class Declarer {
   std::string group_;
 };
 
+constexpr int kUsageExit = 105;  // CLI11's for a value that is refused
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kTiB = int64_t{1} << 40;
 
@@ -179,10 +188,36 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   d.Add("drain-timeout", o.drain_timeout_seconds, Whole(0, 86400),
         "Seconds that running requests get to finish after SIGTERM");
 
+  if (server) {
+    d.Add("slow-reader-timeout", o.slow_reader_timeout_seconds, AboveZeroTo(86400),
+          "Seconds after which a client that takes none of its messages is dropped");
+
+    d.Group("Requests");
+    d.Add("max-batch", o.max_batch, Whole(1, Decoder::kMaxRows),
+          "Requests that are computed at once");
+    d.Add("max-queue", o.max_queue, Whole(1, 100000), "Requests that may wait; more are refused");
+    d.Add("queue-timeout", o.queue_timeout_seconds, Between(0, 86400),
+          "Seconds after which a request that still waits is refused; 0: it waits as long as it "
+          "takes");
+    d.AddBytes("work-memory", o.work_memory_bytes, kMiB, 64 * kTiB,
+               "Memory for activations of prompts on their way");
+    d.Add("growth-cap", o.growth_cap, ZeroOrWhole(KvParams::kMinGrowthCap, KvParams::kMaxGrowthCap),
+          "Positions a layer may grow beyond the prompt's before it is compacted back to them, "
+          "where a request does not say; 0: it grows with the output");
+    d.Add("fidelity-sample", o.fidelity_sample, Between(0, 1),
+          "Share of requests whose next_token_kl is measured without being asked for");
+
+    d.Group("Contexts");
+    d.AddBytes("context-memory", o.context_memory_bytes, 0, 64 * kTiB,
+               "Of --kv-memory, what contexts may take together; 0: no contexts")
+        ->default_str("a quarter of --kv-memory");
+    d.Add("context-idle", o.context_idle_seconds, Between(0, 365 * 86400),
+          "Seconds after which a context that nobody uses is forgotten; 0: never");
+  }
+
   d.Group("KV cache");
   if (server) {
     d.AddBytes("kv-memory", o.kv_memory_bytes, kMiB, 64 * kTiB, "Memory for keys and values");
-    d.Add("max-queue", o.max_queue, Whole(1, 100000), "Requests that may wait; more are refused");
   }
   d.Add("retention", o.retention, AboveZeroTo(1),
         "Share of a prompt's positions that is kept, mean over layers");
@@ -248,6 +283,30 @@ std::vector<std::pair<std::string, std::string>> Printed(const CLI::App& app) {
   return printed;
 }
 
+absl::Status CheckGivenOnce(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->results().size() < 2) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        option->get_name(), " is given ", option->results().size(), " times: must be given once"));
+  }
+  return absl::OkStatus();
+}
+
+// Contexts are part of the KV memory.
+absl::Status ResolveContextMemory(const CLI::App& app, ServerOptions& options) {
+  if (app.get_option("--context-memory")->empty()) {
+    options.context_memory_bytes = options.kv_memory_bytes / 4;
+    for (auto& [name, value] : options.printed) {
+      if (name == "context-memory") value = FormatByteSize(options.context_memory_bytes);
+    }
+  }
+  if (options.context_memory_bytes <= options.kv_memory_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--context-memory: ", FormatByteSize(options.context_memory_bytes),
+                   " is more than --kv-memory, ", FormatByteSize(options.kv_memory_bytes),
+                   ", which it is a part of"));
+}
+
 }  // namespace
 
 std::optional<ServerOptions> ParseOptions(Program program, int argc, const char* const* argv,
@@ -273,6 +332,13 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
     return std::nullopt;
   }
   options.printed = Printed(app);
+  absl::Status status = CheckGivenOnce(app);
+  if (status.ok() && program == Program::kServer) status = ResolveContextMemory(app, options);
+  if (!status.ok()) {
+    *exit = {kUsageExit,
+             absl::StrCat(status.message(), "\nRun with --help for more information.\n")};
+    return std::nullopt;
+  }
   if (options.threads == 0) options.threads = AvailableThreads();
   return options;
 }

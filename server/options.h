@@ -28,10 +28,19 @@ struct ServerOptions {
   std::string compute = "bf16";
   int threads = 0;  // resolved: at least 1
   int64_t kv_memory_bytes = int64_t{256} << 20;
+  int64_t work_memory_bytes = int64_t{512} << 20;
+  int max_batch = 16;
   int max_queue = 64;
+  double queue_timeout_seconds = 120;  // 0: none
   int64_t max_message_bytes = int64_t{16} << 20;
   bool reflection = false;
   int drain_timeout_seconds = 30;
+  double slow_reader_timeout_seconds = 60;
+
+  int64_t context_memory_bytes = 0;    // resolved: a quarter of kv_memory_bytes where not given
+  double context_idle_seconds = 3600;  // 0: never
+  int growth_cap = 0;                  // 0: none
+  double fidelity_sample = 0.01;
 
   double retention = 0.2;
   int64_t min_positions = 256;

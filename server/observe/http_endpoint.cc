@@ -8,20 +8,28 @@
 #include "absl/strings/str_cat.h"
 
 namespace ripplekv {
+namespace {
+
+// A connection that says nothing holds a thread: so that a few of them delay nobody, and many not
+// for long.
+constexpr size_t kThreads = 8;
+constexpr time_t kSilenceSeconds = 2;
+
+}  // namespace
 
 class HttpEndpoint::Impl {
  public:
   explicit Impl(Handlers handlers) : handlers_(std::move(handlers)) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(2); };
+    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     // httplib sets SO_REUSEPORT by default, with which a second server on the same port would be no
     // error.
     server_.set_socket_options([](socket_t socket) {
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    server_.set_read_timeout(5);
-    server_.set_write_timeout(5);
-    server_.set_keep_alive_timeout(5);
+    server_.set_read_timeout(kSilenceSeconds);
+    server_.set_write_timeout(kSilenceSeconds);
+    server_.set_keep_alive_timeout(kSilenceSeconds);
     server_.set_payload_max_length(4096);
     server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       response.set_content(handlers_.metrics(), "text/plain; version=0.0.4; charset=utf-8");

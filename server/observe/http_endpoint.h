@@ -9,7 +9,8 @@
 
 namespace ripplekv {
 
-// /metrics and /healthz over HTTP, on a few threads of its own.
+// /metrics and /healthz over HTTP, on a few threads of its own. A connection that says
+// nothing for two seconds is closed.
 class HttpEndpoint {
  public:
   struct Handlers {

@@ -30,6 +30,44 @@ const std::vector<double> kKlBuckets = {1e-6, 1e-5, 1e-4, 2e-4, 5e-4, .001, .002
 const std::vector<double> kCalibrationBuckets = {1,   2,   5,    10,   20,   30,   60,    120,
                                                  300, 600, 1200, 1800, 3600, 7200, 14400, 43200};
 
+const std::vector<double> kBatchBuckets = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
+const std::vector<double> kStepBuckets = {.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03,
+                                          .05,   .075, .1,   .15,  .2,   .3,    .5,  1,    2.5, 5};
+
+const char* NameOf(RefusalReason reason) {
+  switch (reason) {
+    case RefusalReason::kInvalid:
+      return "invalid";
+    case RefusalReason::kTooLarge:
+      return "too_large";
+    case RefusalReason::kQueueFull:
+      return "queue_full";
+    case RefusalReason::kQueueTimeout:
+      return "queue_timeout";
+    case RefusalReason::kContextMemory:
+      return "context_memory";
+    case RefusalReason::kShuttingDown:
+      return "shutting_down";
+  }
+  return "unknown";
+}
+
+const char* NameOf(StepRecord::Slice slice) {
+  switch (slice) {
+    case StepRecord::Slice::kNone:
+      break;
+    case StepRecord::Slice::kPrefillChunk:
+      return "prefill_chunk";
+    case StepRecord::Slice::kPrefillCompaction:
+      return "prefill_compaction";
+    case StepRecord::Slice::kLogits:
+      return "logits";
+    case StepRecord::Slice::kBackground:
+      return "background";
+  }
+  return "none";
+}
+
 prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry, const char* name,
                                                    const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
@@ -54,6 +92,15 @@ Metrics::Metrics(const BuildInfo& build)
                         .Help("Calibrations that ended: measured, stored (found in the store), "
                               "fetched (from a calibration server), failed, cancelled.")
                         .Register(registry_)),
+      refused_(prometheus::BuildCounter()
+                   .Name("ripplekv_requests_refused_total")
+                   .Help("Requests that never ran, by reason.")
+                   .Register(registry_)),
+      slice_(prometheus::BuildHistogram()
+                 .Name("ripplekv_slice_duration_seconds")
+                 .Help("Time that a slice of other work took between two decode steps: "
+                       "prefill_chunk, prefill_compaction, logits, background (calibration).")
+                 .Register(registry_)),
       layer_used_(
           GaugeFamily(registry_, "ripplekv_kv_layer_used_bytes", "KV pages in use, by layer.")),
       layer_reserved_(
@@ -63,7 +110,10 @@ Metrics::Metrics(const BuildInfo& build)
                                "A layer's share of the KV memory in the plan in force.")),
       serving_(Gauge("ripplekv_serving", "1 while health says SERVING.")),
       running_(Gauge("ripplekv_requests_running", "Requests that are being computed.")),
+      prefilling_(Gauge("ripplekv_requests_prefilling",
+                        "Of the requests that are being computed, those still at their prompt.")),
       waiting_(Gauge("ripplekv_requests_waiting", "Requests that wait in the queue.")),
+      background_jobs_(Gauge("ripplekv_background_jobs", "Calibrations the engine works at.")),
       kv_memory_(Gauge("ripplekv_kv_memory_bytes", "Size of the KV arena.")),
       kv_used_(Gauge("ripplekv_kv_used_bytes",
                      "KV memory in use: pages, and the full layer of a prefill at work.")),
@@ -71,6 +121,12 @@ Metrics::Metrics(const BuildInfo& build)
                          "KV memory promised to running requests and not yet in use.")),
       kv_prefill_(Gauge("ripplekv_kv_prefill_bytes",
                         "Of the KV memory in use, the full layer of a prefill at work.")),
+      kv_free_pages_(Gauge("ripplekv_kv_free_pages", "KV pages neither used nor promised.")),
+      work_memory_(Gauge("ripplekv_work_memory_bytes", "Memory for activations of prompts.")),
+      work_reserved_(Gauge("ripplekv_work_reserved_bytes",
+                           "Memory for activations that requests at work have reserved.")),
+      contexts_(Gauge("ripplekv_contexts", "Contexts that are kept.")),
+      context_bytes_(Gauge("ripplekv_context_bytes", "KV memory that contexts take.")),
       calibration_running_(Gauge("ripplekv_calibration_running", "1 while a calibration runs.")),
       calibration_progress_(
           Gauge("ripplekv_calibration_progress_ratio",
@@ -78,6 +134,17 @@ Metrics::Metrics(const BuildInfo& build)
       store_problems_(
           Gauge("ripplekv_profile_store_problems",
                 "Files in the profile directory that are damaged or foreign and not used.")),
+      contexts_evicted_(Counter("ripplekv_contexts_evicted_total",
+                                "Contexts forgotten because others needed the memory.")),
+      contexts_expired_(Counter("ripplekv_contexts_expired_total",
+                                "Contexts forgotten because nobody used them for long.")),
+      admitted_(Counter("ripplekv_requests_admitted_total", "Requests that got their memory.")),
+      compactions_(Counter("ripplekv_compactions_total",
+                           "Layers of sequences compacted because decoding reached the cap.")),
+      calibration_slices_(Counter("ripplekv_calibration_slices_total",
+                                  "Slices of calibrations that the engine ran.")),
+      slow_readers_(Counter("ripplekv_slow_readers_dropped_total",
+                            "Clients dropped because they took none of their messages.")),
       prompt_tokens_(Counter("ripplekv_prompt_tokens_total",
                              "Prompt tokens of requests that were prefilled.")),
       output_tokens_(Counter("ripplekv_output_tokens_total", "Tokens generated.")),
@@ -87,6 +154,10 @@ Metrics::Metrics(const BuildInfo& build)
       dropped_positions_(
           Counter("ripplekv_prompt_positions_dropped_total",
                   "Prompt positions dropped from the cache, per KV head, summed over layers.")),
+      batch_size_(
+          Histogram("ripplekv_decode_batch_size", "Sequences in a decode step.", kBatchBuckets)),
+      step_(
+          Histogram("ripplekv_decode_step_seconds", "Time that a decode step took.", kStepBuckets)),
       queue_time_(Histogram("ripplekv_queue_time_seconds",
                             "Time from a request's arrival to its prefill.", kQueueBuckets)),
       first_token_(Histogram("ripplekv_time_to_first_token_seconds",
@@ -94,10 +165,17 @@ Metrics::Metrics(const BuildInfo& build)
                              kFirstTokenBuckets)),
       per_token_(Histogram("ripplekv_time_per_output_token_seconds",
                            "Time between two tokens of one request.", kPerTokenBuckets)),
+      stall_(Histogram("ripplekv_stall_seconds",
+                       "Longest time between two tokens of a request that completed.",
+                       kPerTokenBuckets)),
       kl_(Histogram("ripplekv_next_token_kl_nats",
-                    "KL divergence of the first token from the exact prefill to the compressed "
-                    "cache, where asked for.",
+                    "KL divergence, in nats, of the first token from the exact prefill to the "
+                    "compressed cache, where asked for or sampled.",
                     kKlBuckets)),
+      kl_floor_(Histogram("ripplekv_next_token_kl_floor_nats",
+                          "The same KL divergence, in nats, over all of the prompt's positions: "
+                          "what the arithmetic alone makes.",
+                          kKlBuckets)),
       calibration_duration_(Histogram("ripplekv_calibration_duration_seconds",
                                       "Time that calibrations took which measured a profile.",
                                       kCalibrationBuckets)) {
@@ -110,6 +188,11 @@ Metrics::Metrics(const BuildInfo& build)
       .Set(1);
   for (const char* outcome : {"measured", "stored", "failed", "cancelled", "fetched"})
     calibrations_.Add({{"outcome", outcome}});
+  for (const RefusalReason reason : {RefusalReason::kInvalid, RefusalReason::kTooLarge,
+                                     RefusalReason::kQueueFull, RefusalReason::kQueueTimeout,
+                                     RefusalReason::kContextMemory, RefusalReason::kShuttingDown}) {
+    refused_.Add({{"reason", NameOf(reason)}});
+  }
 }
 
 prometheus::Gauge& Metrics::Gauge(const char* name, const char* help) {
@@ -157,6 +240,28 @@ void Metrics::SetProfileStoreProblems(int64_t problems) {
   store_problems_.Set(static_cast<double>(problems));
 }
 
+void Metrics::OnStall(double seconds) { stall_.Observe(seconds); }
+
+void Metrics::OnSlowReaderDropped() { slow_readers_.Increment(); }
+
+void Metrics::OnRefused(RefusalReason reason, const absl::Status& /*status*/) {
+  refused_.Add({{"reason", NameOf(reason)}}).Increment();
+}
+
+void Metrics::OnAdmitted() { admitted_.Increment(); }
+
+void Metrics::OnStep(const StepRecord& step) {
+  if (step.decode_rows > 0) {
+    batch_size_.Observe(step.decode_rows);
+    step_.Observe(step.decode_seconds);
+  }
+  if (step.slice == StepRecord::Slice::kNone) return;
+  slice_.Add({{"slice", NameOf(step.slice)}}, kStepBuckets).Observe(step.slice_seconds);
+  if (step.slice == StepRecord::Slice::kBackground) calibration_slices_.Increment();
+}
+
+void Metrics::OnCompaction(int64_t layers) { compactions_.Increment(static_cast<double>(layers)); }
+
 void Metrics::OnQueueTime(double seconds) { queue_time_.Observe(seconds); }
 
 void Metrics::OnPrefill(int64_t prompt_tokens, int64_t kept_positions, int64_t dropped_positions) {
@@ -175,24 +280,40 @@ void Metrics::OnTokenInterval(double seconds) {
   per_token_.Observe(seconds);
 }
 
-void Metrics::OnNextTokenKl(double nats, double /*floor_nats*/) { kl_.Observe(nats); }
+void Metrics::OnNextTokenKl(double nats, double floor_nats) {
+  kl_.Observe(nats);
+  kl_floor_.Observe(floor_nats);
+}
+
+void Metrics::ShowEngine(const EngineStats& stats) {
+  running_.Set(static_cast<double>(stats.running));
+  prefilling_.Set(static_cast<double>(stats.prefilling));
+  waiting_.Set(static_cast<double>(stats.queued));
+  background_jobs_.Set(static_cast<double>(stats.background_jobs));
+  kv_memory_.Set(static_cast<double>(stats.kv_total_bytes));
+  kv_used_.Set(static_cast<double>(stats.kv_used_bytes));
+  kv_reserved_.Set(static_cast<double>(stats.kv_reserved_bytes));
+  kv_prefill_.Set(static_cast<double>(stats.prefill_layer_bytes));
+  kv_free_pages_.Set(static_cast<double>(stats.free_pages));
+  work_memory_.Set(static_cast<double>(stats.work_total_bytes));
+  work_reserved_.Set(static_cast<double>(stats.work_reserved_bytes));
+  contexts_.Set(static_cast<double>(stats.contexts));
+  context_bytes_.Set(static_cast<double>(stats.context_bytes));
+  // The engine counts since its start, as these do.
+  contexts_evicted_.Increment(static_cast<double>(stats.contexts_evicted) -
+                              contexts_evicted_.Value());
+  contexts_expired_.Increment(static_cast<double>(stats.contexts_expired) -
+                              contexts_expired_.Value());
+  for (size_t l = 0; l < stats.layers.size(); ++l) {
+    const Labels layer = {{"layer", absl::StrCat(l)}};
+    layer_used_.Add(layer).Set(static_cast<double>(stats.layers[l].used_bytes));
+    layer_reserved_.Add(layer).Set(static_cast<double>(stats.layers[l].reserved_bytes));
+    layer_quota_.Add(layer).Set(static_cast<double>(stats.layers[l].quota_bytes));
+  }
+}
 
 void Metrics::Refresh() {
-  if (stats_) {
-    const EngineStats stats = stats_();
-    running_.Set(static_cast<double>(stats.running));
-    waiting_.Set(static_cast<double>(stats.queued));
-    kv_memory_.Set(static_cast<double>(stats.kv_total_bytes));
-    kv_used_.Set(static_cast<double>(stats.kv_used_bytes));
-    kv_reserved_.Set(static_cast<double>(stats.kv_reserved_bytes));
-    kv_prefill_.Set(static_cast<double>(stats.prefill_layer_bytes));
-    for (size_t l = 0; l < stats.layers.size(); ++l) {
-      const Labels layer = {{"layer", absl::StrCat(l)}};
-      layer_used_.Add(layer).Set(static_cast<double>(stats.layers[l].used_bytes));
-      layer_reserved_.Add(layer).Set(static_cast<double>(stats.layers[l].reserved_bytes));
-      layer_quota_.Add(layer).Set(static_cast<double>(stats.layers[l].quota_bytes));
-    }
-  }
+  if (stats_) ShowEngine(stats_());
   if (calibration_) {
     const CalibrationState state = calibration_();
     calibration_running_.Set(state.running ? 1 : 0);

@@ -33,7 +33,7 @@ struct CalibrationState {
 };
 
 // Everything that /metrics shows. Names start with ripplekv_, units are base units, labels come
-// from fixed small sets (method, status code, layer). Thread-safe.
+// from fixed small sets (method, status code, reason, slice, layer). Thread-safe.
 class Metrics final : public EngineObserver {
  public:
   explicit Metrics(const BuildInfo& build);
@@ -53,6 +53,15 @@ class Metrics final : public EngineObserver {
   void OnCalibration(absl::string_view outcome, double seconds);
   void SetProfileStoreProblems(int64_t problems);
 
+  // The longest wait of one token for the next in a request that has ended.
+  void OnStall(double seconds);
+  // A client that took none of its messages for too long was dropped.
+  void OnSlowReaderDropped();
+
+  void OnRefused(RefusalReason reason, const absl::Status& status) override;
+  void OnAdmitted() override;
+  void OnStep(const StepRecord& step) override;
+  void OnCompaction(int64_t layers) override;
   void OnQueueTime(double seconds) override;
   void OnPrefill(int64_t prompt_tokens, int64_t kept_positions, int64_t dropped_positions) override;
   void OnFirstToken(double seconds) override;
@@ -68,33 +77,53 @@ class Metrics final : public EngineObserver {
   prometheus::Histogram& Histogram(const char* name, const char* help,
                                    const std::vector<double>& buckets);
   void Refresh();
+  void ShowEngine(const EngineStats& stats);
 
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& request_duration_;
   prometheus::Family<prometheus::Gauge>& plan_info_;
   prometheus::Family<prometheus::Counter>& calibrations_;
+  prometheus::Family<prometheus::Counter>& refused_;
+  prometheus::Family<prometheus::Histogram>& slice_;
   prometheus::Family<prometheus::Gauge>& layer_used_;
   prometheus::Family<prometheus::Gauge>& layer_reserved_;
   prometheus::Family<prometheus::Gauge>& layer_quota_;
   prometheus::Gauge& serving_;
   prometheus::Gauge& running_;
+  prometheus::Gauge& prefilling_;
   prometheus::Gauge& waiting_;
+  prometheus::Gauge& background_jobs_;
   prometheus::Gauge& kv_memory_;
   prometheus::Gauge& kv_used_;
   prometheus::Gauge& kv_reserved_;
   prometheus::Gauge& kv_prefill_;
+  prometheus::Gauge& kv_free_pages_;
+  prometheus::Gauge& work_memory_;
+  prometheus::Gauge& work_reserved_;
+  prometheus::Gauge& contexts_;
+  prometheus::Gauge& context_bytes_;
   prometheus::Gauge& calibration_running_;
   prometheus::Gauge& calibration_progress_;
   prometheus::Gauge& store_problems_;
+  prometheus::Counter& contexts_evicted_;
+  prometheus::Counter& contexts_expired_;
+  prometheus::Counter& admitted_;
+  prometheus::Counter& compactions_;
+  prometheus::Counter& calibration_slices_;
+  prometheus::Counter& slow_readers_;
   prometheus::Counter& prompt_tokens_;
   prometheus::Counter& output_tokens_;
   prometheus::Counter& kept_positions_;
   prometheus::Counter& dropped_positions_;
+  prometheus::Histogram& batch_size_;
+  prometheus::Histogram& step_;
   prometheus::Histogram& queue_time_;
   prometheus::Histogram& first_token_;
   prometheus::Histogram& per_token_;
+  prometheus::Histogram& stall_;
   prometheus::Histogram& kl_;
+  prometheus::Histogram& kl_floor_;
   prometheus::Histogram& calibration_duration_;
 
   std::mutex mutex_;  // guards what follows and Scrape

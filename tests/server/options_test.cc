@@ -53,6 +53,14 @@ TEST(ParseOptions, HasTheDocumentedDefaults) {
   EXPECT_EQ(options.kv_memory_bytes, 268435456);
   EXPECT_EQ(options.retention, 0.2);
   EXPECT_EQ(options.min_positions, 256);
+  EXPECT_EQ(options.max_batch, 16);
+  EXPECT_EQ(options.work_memory_bytes, 512 << 20);
+  EXPECT_EQ(options.queue_timeout_seconds, 120);
+  EXPECT_EQ(options.context_memory_bytes, 64 << 20);
+  EXPECT_EQ(options.context_idle_seconds, 3600);
+  EXPECT_EQ(options.growth_cap, 0);
+  EXPECT_EQ(options.fidelity_sample, 0.01);
+  EXPECT_EQ(options.slow_reader_timeout_seconds, 60);
   EXPECT_EQ(options.compute, "bf16");
   EXPECT_EQ(options.calibration, "embedded");
   EXPECT_GE(options.threads, 1);
@@ -108,6 +116,22 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
                                "9",
                                "--max-queue",
                                "1",
+                               "--max-batch",
+                               "4",
+                               "--work-memory",
+                               "1GiB",
+                               "--queue-timeout",
+                               "0",
+                               "--context-memory",
+                               "0",
+                               "--context-idle",
+                               "1.5",
+                               "--growth-cap",
+                               "1024",
+                               "--fidelity-sample",
+                               "1",
+                               "--slow-reader-timeout",
+                               "0.5",
                                "--reflection",
                                "--wait-for-profile"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
@@ -121,6 +145,14 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
   EXPECT_EQ(std::get<SnapKv>(options.selector()), (SnapKv{16, 5, Pooling::kMean}));
   EXPECT_EQ(options.calibration_settings(), (CalibrationSettings{3, 64, 8, 0, 2, 1, 9}));
   EXPECT_EQ(options.max_queue, 1);
+  EXPECT_EQ(options.max_batch, 4);
+  EXPECT_EQ(options.work_memory_bytes, 1 << 30);
+  EXPECT_EQ(options.queue_timeout_seconds, 0);
+  EXPECT_EQ(options.context_memory_bytes, 0);
+  EXPECT_EQ(options.context_idle_seconds, 1.5);
+  EXPECT_EQ(options.growth_cap, 1024);
+  EXPECT_EQ(options.fidelity_sample, 1);
+  EXPECT_EQ(options.slow_reader_timeout_seconds, 0.5);
   EXPECT_TRUE(options.reflection);
   EXPECT_TRUE(options.wait_for_profile);
 }
@@ -149,6 +181,17 @@ TEST(ParseOptions, NamesTheOptionThatIsWrong) {
   with("--calibration-examples", "0");
   with("--max-queue", "x");
   with("--max-queue", "0");
+  with("--max-batch", "0");
+  with("--max-batch", "17");
+  with("--work-memory", "1KiB");
+  with("--queue-timeout", "-1");
+  with("--context-idle", "-1");
+  with("--context-memory", "-1");
+  with("--context-memory", "257MiB");  // of a --kv-memory of 256 MiB
+  with("--growth-cap", "15");
+  with("--growth-cap", "1048577");
+  with("--fidelity-sample", "1.5");
+  with("--slow-reader-timeout", "0");
   with("--log-level", "loud");
   with("--log-format", "xml");
   with("--profile-dir", "");
@@ -166,8 +209,28 @@ TEST(ParseOptions, TakesTheEnvironmentUnlessTheFlagIsThere) {
   EXPECT_EQ(parsed.options->kv_memory_bytes, 64 << 20);
   EXPECT_TRUE(parsed.options->reflection);
   EXPECT_EQ(Parse({"--model", "flag.gguf"}).options->model, "flag.gguf");
-  // The last one wins.
-  EXPECT_EQ(Parse({"--model", "a.gguf", "--model", "b.gguf"}).options->model, "b.gguf");
+}
+
+TEST(ParseOptions, AnOptionGivenTwiceIsAMistake) {
+  ExpectRefused({"--model", "a", "--retention", "0.1", "--retention", "0.1"}, "--retention",
+                "is given 2 times: must be given once");
+  ExpectRefused({"--model", "a", "--reflection", "--reflection"}, "--reflection", "2 times");
+  // Beside a variable of the environment it is not.
+  const Environment retention("RIPPLEKV_RETENTION", "0.5");
+  EXPECT_EQ(Parse({"--model", "a", "--retention", "0.1"}).options->retention, 0.1);
+}
+
+TEST(ParseOptions, ContextsGetAQuarterOfTheKvMemoryUnlessToldOtherwise) {
+  const Parsed quarter = Parse({"--model", "m", "--kv-memory", "1GiB"});
+  EXPECT_EQ(quarter.options->context_memory_bytes, 256 << 20);
+  bool printed = false;
+  for (const auto& [name, value] : quarter.options->printed) {
+    if (name == "context-memory") printed = value == "256MiB";
+  }
+  EXPECT_TRUE(printed);
+  EXPECT_EQ(Parse({"--model", "m", "--kv-memory", "1GiB", "--context-memory", "1GiB"})
+                .options->context_memory_bytes,
+            1 << 30);
 }
 
 TEST(ParseOptions, ChecksTheEnvironmentToo) {

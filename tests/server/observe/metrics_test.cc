@@ -46,7 +46,65 @@ TEST(Metrics, ShowsWhatTheEngineTells) {
   EXPECT_THAT(text, HasSubstr("ripplekv_time_per_output_token_seconds_bucket{le=\"0.002\"} 1"));
   EXPECT_THAT(text, HasSubstr("ripplekv_time_to_first_token_seconds_bucket{le=\"2560\"} 1"));
   EXPECT_THAT(text, HasSubstr("ripplekv_next_token_kl_nats_sum 0.03"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_next_token_kl_floor_nats_sum 0.001"));
   EXPECT_THAT(text, HasSubstr("ripplekv_queue_time_seconds_count 1"));
+}
+
+TEST(Metrics, CountsWhatStepsDo) {
+  Metrics metrics(Build());
+  metrics.OnStep({.decode_rows = 8,
+                  .decode_seconds = 0.004,
+                  .slice = StepRecord::Slice::kPrefillChunk,
+                  .slice_seconds = 0.02});
+  metrics.OnStep({.decode_rows = 0,
+                  .decode_seconds = 0,
+                  .slice = StepRecord::Slice::kBackground,
+                  .slice_seconds = 0.25});
+  metrics.OnStep({});
+  metrics.OnAdmitted();
+  metrics.OnCompaction(30);
+  metrics.OnRefused(RefusalReason::kQueueFull, absl::ResourceExhaustedError("full"));
+  metrics.OnStall(0.3);
+  metrics.OnSlowReaderDropped();
+  const std::string text = metrics.Scrape();
+  // A turn without a decode step is not a batch of none.
+  EXPECT_THAT(text, HasSubstr("ripplekv_decode_batch_size_count 1\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_decode_batch_size_sum 8\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_decode_step_seconds_sum 0.004\n"));
+  EXPECT_THAT(text,
+              HasSubstr("ripplekv_slice_duration_seconds_sum{slice=\"prefill_chunk\"} 0.02\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_slice_duration_seconds_sum{slice=\"background\"} 0.25\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("slice=\"none\"")));
+  EXPECT_THAT(text, HasSubstr("ripplekv_calibration_slices_total 1\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_admitted_total 1\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_compactions_total 30\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_refused_total{reason=\"queue_full\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_stall_seconds_sum 0.3\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_slow_readers_dropped_total 1\n"));
+}
+
+TEST(Metrics, ShowsEveryReasonOfARefusalFromTheStart) {
+  Metrics metrics(Build());
+  const std::string text = metrics.Scrape();
+  for (const char* reason :
+       {"invalid", "too_large", "queue_full", "queue_timeout", "context_memory", "shutting_down"}) {
+    EXPECT_THAT(text, HasSubstr("ripplekv_requests_refused_total{reason=\"" + std::string(reason) +
+                                "\"} 0\n"));
+  }
+}
+
+TEST(Metrics, CountersOfContextsFollowTheEngine) {
+  Metrics metrics(Build());
+  EngineStats stats;
+  metrics.SetEngineStats([&] { return stats; });
+  stats.contexts_evicted = 2;
+  stats.contexts_expired = 1;
+  metrics.Scrape();
+  EXPECT_THAT(metrics.Scrape(), HasSubstr("ripplekv_contexts_evicted_total 2\n"));
+  stats.contexts_evicted = 5;
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("ripplekv_contexts_evicted_total 5\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_contexts_expired_total 1\n"));
 }
 
 TEST(Metrics, ReadsGaugesWhenScraped) {
@@ -56,6 +114,13 @@ TEST(Metrics, ReadsGaugesWhenScraped) {
   stats.queued = 2;
   stats.kv_total_bytes = 1000;
   stats.kv_used_bytes = 600;
+  stats.prefilling = 7;
+  stats.background_jobs = 3;
+  stats.free_pages = 40;
+  stats.work_total_bytes = 5000;
+  stats.work_reserved_bytes = 4000;
+  stats.contexts = 6;
+  stats.context_bytes = 77;
   stats.layers = {{.used_bytes = 10, .reserved_bytes = 20, .quota_bytes = 30}, {.used_bytes = 11}};
   metrics.SetEngineStats([&] { return stats; });
   metrics.SetCalibrationState([] { return CalibrationState{true, 0.5}; });
@@ -64,6 +129,13 @@ TEST(Metrics, ReadsGaugesWhenScraped) {
   EXPECT_THAT(text, HasSubstr("ripplekv_requests_waiting 2"));
   EXPECT_THAT(text, HasSubstr("ripplekv_kv_memory_bytes 1000"));
   EXPECT_THAT(text, HasSubstr("ripplekv_kv_used_bytes 600"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_prefilling 7\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_background_jobs 3\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_free_pages 40\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_work_memory_bytes 5000\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_work_reserved_bytes 4000\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_contexts 6\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_context_bytes 77\n"));
   EXPECT_THAT(text, HasSubstr("ripplekv_kv_layer_used_bytes{layer=\"0\"} 10"));
   EXPECT_THAT(text, HasSubstr("ripplekv_kv_layer_used_bytes{layer=\"1\"} 11"));
   EXPECT_THAT(text, HasSubstr("ripplekv_kv_layer_reserved_bytes{layer=\"0\"} 20"));
@@ -115,7 +187,7 @@ TEST(Metrics, NamesEveryMetricByTheRules) {
     EXPECT_EQ(match[2] == "counter", match[1].str().ends_with("_total")) << line;
     EXPECT_THAT(text, HasSubstr("# HELP " + match[1].str() + " "));
   }
-  EXPECT_GE(types.size(), 25u);
+  EXPECT_GE(types.size(), 40u);
 }
 
 }  // namespace
