@@ -70,10 +70,10 @@ struct Mix {
   std::vector<Item> items;
 };
 
-Item RandomItem(Random& random, int contexts) {
+Item RandomItem(Random& random, int contexts, bool may_end_early) {
   Item item;
   if (OneIn(random, 3)) item.context = Between(random, 0, contexts - 1);
-  if (OneIn(random, 8)) {
+  if (may_end_early && OneIn(random, 3)) {
     item.score.prompt = RandomTokens(random, item.context >= 0 ? 0 : 1, 200);
     for (int i = Between(random, 1, 3); i > 0; --i) {
       item.score.continuations.push_back(RandomTokens(random, 1, 40));
@@ -84,7 +84,7 @@ Item RandomItem(Random& random, int contexts) {
   GenerateRequest& r = item.generate;
   r.prompt = RandomTokens(random, 1, OneIn(random, 4) ? 500 : 120);
   r.stopping.max_tokens = Between(random, 160, 200);
-  r.stopping.ignore_eos = !OneIn(random, 10);
+  r.stopping.ignore_eos = !may_end_early || OneIn(random, 2);
   if (item.context < 0) r.kv = RandomKv(random);
   if (OneIn(random, 3)) r.kv.growth_cap = Between(random, 16, 40);
   if (OneIn(random, 2)) {
@@ -100,7 +100,7 @@ Item RandomItem(Random& random, int contexts) {
   if (OneIn(random, 4)) r.sampling.presence_penalty = 0.5;
   r.logprobs = Between(random, 0, 3);
   r.next_token_kl = item.context < 0 && OneIn(random, 3);
-  if (OneIn(random, 8)) item.cancel_after = Between(random, 1, 60);
+  if (may_end_early && OneIn(random, 3)) item.cancel_after = Between(random, 1, 60);
   return item;
 }
 
@@ -113,9 +113,9 @@ Mix RandomMix(uint64_t seed) {
     context.owner = "me";
     context.kv = RandomKv(random);
   }
-  const int count = Between(random, 12, 18);
+  const int count = Between(random, 14, 20);
   for (int i = 0; i < count; ++i) {
-    mix.items.push_back(RandomItem(random, 2));
+    mix.items.push_back(RandomItem(random, 2, /*may_end_early=*/i % 3 == 2));
     // Most are there from the start, the others come while those run.
     if (i >= 10) mix.items.back().arrival = Between(random, 1, 300);
   }
