@@ -54,6 +54,7 @@ void BlockSignals() {
   const sigset_t signals = EndingSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a full disk is an error of the write, not the server's end
 }
 
 void PreferPassiveOpenMp(char** argv) {

@@ -179,7 +179,7 @@ def test_signals_of_an_idle_server(start, program, number):
 
 
 def test_requests_that_outlast_the_drain_timeout(start):
-    server = start(drain_timeout=1)
+    server = start(drain_timeout=1, max_batch=1)
     running = Stream(server)
     waiting = server.decode.Generate(stubs().decode.GenerateRequest(text="x", stopping=SHORT))
     wait_until(lambda: server.metrics()["ripplekv_requests_waiting"] == 1)
@@ -260,7 +260,8 @@ def test_a_deadline_stops_the_work(server):
     assert output_tokens(server) - before < ENDLESS["max_tokens"]
 
 
-def test_a_deadline_in_the_queue_and_a_cancelled_waiter(server):
+def test_a_deadline_in_the_queue_and_a_cancelled_waiter(start):
+    server = start(max_batch=1)
     before = server.metrics()["ripplekv_prompt_tokens_total"]
     running = Stream(server)
     request = stubs().decode.GenerateRequest(text="never begun", stopping=SHORT)
@@ -302,7 +303,7 @@ def test_a_slow_reader_holds_up_nobody(server):
 
 
 def test_a_full_queue(start):
-    server = start(max_queue=1)
+    server = start(max_queue=1, max_batch=1)
     running = Stream(server)
     waiting = server.decode.Generate(stubs().decode.GenerateRequest(text="x", stopping=SHORT))
     wait_until(lambda: server.metrics()["ripplekv_requests_waiting"] == 1)
