@@ -2,12 +2,23 @@
 # THREADED programs start threads: they are what ThreadSanitizer runs (target threaded_tests, ctest label threaded).
 add_custom_target(threaded_tests)
 set(RIPPLEKV_DEFAULT_MODEL "${CMAKE_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+# GoogleTest's headers are most of what a small test compiles: once for all of them. A program, since the tests are:
+# a library's code is compiled with other flags.
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/gtest_pch.cc CONTENT "")
+add_executable(gtest_pch ${CMAKE_BINARY_DIR}/gtest_pch.cc)
+target_link_libraries(gtest_pch PRIVATE GTest::gtest GTest::gmock GTest::gtest_main)
+target_precompile_headers(gtest_pch PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+function(ripplekv_test_options target)
+  # Tests compile quickly rather than run quickly: large tables of cases cost minutes at -O3 or with full debug info.
+  target_compile_options(${target} PRIVATE -O1 $<$<CONFIG:RelWithDebInfo>:-g1>)
+endfunction()
+ripplekv_test_options(gtest_pch)
 function(ripplekv_test name)
   cmake_parse_arguments(ARG "THREADED" "" "LIBS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
-  # Tests compile quickly rather than run quickly: large tables of cases cost minutes at -O3 or with full debug info.
-  target_compile_options(${name} PRIVATE -O1 $<$<CONFIG:RelWithDebInfo>:-g1>)
+  target_precompile_headers(${name} REUSE_FROM gtest_pch)
+  ripplekv_test_options(${name})
   target_compile_definitions(${name} PRIVATE
     RIPPLEKV_DEFAULT_MODEL="${RIPPLEKV_DEFAULT_MODEL}"
     RIPPLEKV_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
