@@ -1,10 +1,33 @@
 #include "server/decode_process.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace ripplekv {
+namespace {
+
+// At least one, where there are any.
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000)));
+}
+
+EngineOptions EngineOptionsOf(const ServerOptions& options) {
+  EngineOptions engine;
+  engine.kv_memory_bytes = static_cast<size_t>(options.kv_memory_bytes);
+  engine.work_memory_bytes = static_cast<size_t>(options.work_memory_bytes);
+  engine.max_batch = options.max_batch;
+  engine.max_queue = options.max_queue;
+  engine.queue_timeout = Milliseconds(options.queue_timeout_seconds);
+  engine.growth_cap = options.growth_cap;
+  engine.context_memory_bytes = static_cast<size_t>(options.context_memory_bytes);
+  engine.context_idle = Milliseconds(options.context_idle_seconds);
+  engine.fidelity_sample = options.fidelity_sample;
+  return engine;
+}
+
+}  // namespace
 
 DecodeProcess::DecodeProcess(const ServerOptions& options, std::shared_ptr<ProfileStore> store,
                              Readiness* readiness, Log* log, Metrics* metrics)
@@ -13,7 +36,8 @@ DecodeProcess::DecodeProcess(const ServerOptions& options, std::shared_ptr<Profi
       readiness_(readiness),
       log_(log),
       metrics_(metrics),
-      decode_service_(&decode_slot_, {log, metrics}),
+      decode_service_(&decode_slot_, {log, metrics},
+                      Milliseconds(options.slow_reader_timeout_seconds)),
       calibration_service_(&calibration_slot_, {log, metrics}) {}
 
 DecodeProcess::~DecodeProcess() { Stop(); }
@@ -58,11 +82,9 @@ absl::Status DecodeProcess::Load() {
 
 absl::Status DecodeProcess::StartEngine(LoadedModel loaded) {
   pool_ = std::move(loaded.pool);
-  EngineOptions engine_options;
-  engine_options.kv_memory_bytes = static_cast<size_t>(options_.kv_memory_bytes);
-  engine_options.max_queue = options_.max_queue;
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
-      engine_options, std::move(loaded.decoder), loaded.info->tokenizer, plans_->plan(), metrics_);
+  absl::StatusOr<std::unique_ptr<Engine>> engine =
+      Engine::Create(EngineOptionsOf(options_), std::move(loaded.decoder), loaded.info->tokenizer,
+                     plans_->plan(), metrics_);
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
   metrics_->SetEngineStats([engine = engine_.get()] { return engine->stats(); });
@@ -101,9 +123,8 @@ void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
   decode->engine = engine_.get();
   decode->plans = plans_.get();
   decode->defaults = defaults;
+  decode->engine_options = EngineOptionsOf(options_);
   decode->wait_for_profile = options_.wait_for_profile;
-  decode->kv_memory_bytes = options_.kv_memory_bytes;
-  decode->max_queue = options_.max_queue;
   decode->max_message_bytes = options_.max_message_bytes;
   decode_slot_.Set(std::move(decode));
 }

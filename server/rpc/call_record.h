@@ -32,6 +32,8 @@ class CallRecord {
   // INVALID_ARGUMENT where the request id given is not one.
   const absl::Status& status() const { return status_; }
   const std::string& request_id() const { return request_id_; }
+  // IdentityOf(context).
+  const std::string& caller() const { return caller_; }
 
   // Once, at the end. OK at level debug unless `notable`; `more` is added to the line.
   void End(grpc::StatusCode code, const std::string& message, bool notable = false,

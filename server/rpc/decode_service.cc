@@ -1,10 +1,14 @@
 #include "server/rpc/decode_service.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/call.h"
+#include "server/rpc/context_call.h"
+#include "server/rpc/context_queries.h"
 #include "server/rpc/generate_stream.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/model_convert.h"
 #include "server/rpc/prompt_convert.h"
+#include "server/rpc/score_call.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
@@ -15,7 +19,7 @@ absl::Status TokenizePrompt(const ModelInfo& model, const v1::TokenizeRequest& r
   absl::StatusOr<std::vector<int32_t>> ids;
   switch (request.prompt_case()) {
     case v1::TokenizeRequest::kText:
-      ids = TextToIds(model, request.text(), /*max_tokens=*/0);
+      ids = TextToIds(model, "text", request.text(), TextStart::kSequence, /*max_tokens=*/0);
       break;
     case v1::TokenizeRequest::kChat:
       ids = ChatToIds(model, request.chat(), /*max_tokens=*/0);
@@ -61,8 +65,59 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* DecodeService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   auto stream = std::make_shared<GenerateStream>(context, observers_, request->request_id());
   stream->KeepUntilDone(stream);
-  GenerateStream::Start(stream, *context, *backend_, *request);
+  GenerateStream::Start(stream, *backend_, *request, watch_);
   return stream.get();
+}
+
+grpc::ServerUnaryReactor* DecodeService::Score(grpc::CallbackServerContext* context,
+                                               const v1::ScoreRequest* request,
+                                               v1::ScoreResponse* response) {
+  const auto call = std::make_shared<ScoreCall>(context, observers_, *request, response);
+  ScoreCall::Start(call, *backend_, *request);
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* DecodeService::CreateContext(grpc::CallbackServerContext* context,
+                                                       const v1::CreateContextRequest* request,
+                                                       v1::CreateContextResponse* response) {
+  const auto call = std::make_shared<ContextCall>(context, observers_, *request, response);
+  ContextCall::Start(call, *backend_, *request);
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* DecodeService::GetContext(grpc::CallbackServerContext* context,
+                                                    const v1::GetContextRequest* request,
+                                                    v1::GetContextResponse* response) {
+  return AnswerUnary(context, observers_, "GetContext", [&]() -> absl::Status {
+    const auto backend = backend_->Get();
+    if (!backend.ok()) return backend.status();
+    return ripplekv::GetContext((*backend)->engine->contexts(),
+                                (*backend)->engine_options.context_idle, IdentityOf(*context).name,
+                                *request, response);
+  });
+}
+
+grpc::ServerUnaryReactor* DecodeService::ListContexts(grpc::CallbackServerContext* context,
+                                                      const v1::ListContextsRequest* request,
+                                                      v1::ListContextsResponse* response) {
+  return AnswerUnary(context, observers_, "ListContexts", [&]() -> absl::Status {
+    const auto backend = backend_->Get();
+    if (!backend.ok()) return backend.status();
+    return ripplekv::ListContexts((*backend)->engine->contexts(),
+                                  (*backend)->engine_options.context_idle,
+                                  IdentityOf(*context).name, *request, response);
+  });
+}
+
+grpc::ServerUnaryReactor* DecodeService::DeleteContext(grpc::CallbackServerContext* context,
+                                                       const v1::DeleteContextRequest* request,
+                                                       v1::DeleteContextResponse*) {
+  return AnswerUnary(context, observers_, "DeleteContext", [&]() -> absl::Status {
+    const auto backend = backend_->Get();
+    if (!backend.ok()) return backend.status();
+    return ripplekv::DeleteContext((*backend)->engine->contexts(), IdentityOf(*context).name,
+                                   *request);
+  });
 }
 
 grpc::ServerUnaryReactor* DecodeService::GetModel(grpc::CallbackServerContext* context,

@@ -1,39 +1,41 @@
 #pragma once
 
-#include <memory>
-#include <string>
+#include <chrono>
 
 #include "ripplekv/v1/decode.grpc.pb.h"
-#include "server/engine/engine.h"
-#include "server/loaded_model.h"
-#include "server/plan_keeper.h"
 #include "server/rpc/call_record.h"
-#include "server/rpc/plan_convert.h"
+#include "server/rpc/decode_backend.h"
 #include "server/rpc/slot.h"
+#include "server/rpc/slow_reader_watch.h"
 
 namespace ripplekv {
-
-// What DecodeService works with once the model is loaded. Engine and plans outlive every call.
-struct DecodeBackend {
-  std::shared_ptr<const ModelInfo> model;
-  Engine* engine = nullptr;
-  PlanKeeper* plans = nullptr;
-  PlanDefaults defaults;
-  bool wait_for_profile = false;  // refuse to generate until the plan has a profile
-  int64_t kv_memory_bytes = 0;
-  int max_queue = 0;
-  int64_t max_message_bytes = 0;
-};
 
 // ripplekv.v1.DecodeService. Handlers run on gRPC's threads: they parse, validate and enqueue.
 class DecodeService final : public v1::DecodeService::CallbackService {
  public:
-  // Both outlive the service.
-  DecodeService(const Slot<DecodeBackend>* backend, const Observers& observers)
-      : backend_(backend), observers_(observers) {}
+  // Backend and observers outlive the service. A client that takes none of its messages for
+  // `slow_reader_timeout` is dropped.
+  DecodeService(const Slot<DecodeBackend>* backend, const Observers& observers,
+                std::chrono::milliseconds slow_reader_timeout)
+      : backend_(backend), observers_(observers), watch_(slow_reader_timeout) {}
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
+                                  const v1::ScoreRequest* request,
+                                  v1::ScoreResponse* response) override;
+  grpc::ServerUnaryReactor* CreateContext(grpc::CallbackServerContext* context,
+                                          const v1::CreateContextRequest* request,
+                                          v1::CreateContextResponse* response) override;
+  grpc::ServerUnaryReactor* GetContext(grpc::CallbackServerContext* context,
+                                       const v1::GetContextRequest* request,
+                                       v1::GetContextResponse* response) override;
+  grpc::ServerUnaryReactor* ListContexts(grpc::CallbackServerContext* context,
+                                         const v1::ListContextsRequest* request,
+                                         v1::ListContextsResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteContext(grpc::CallbackServerContext* context,
+                                          const v1::DeleteContextRequest* request,
+                                          v1::DeleteContextResponse* response) override;
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
                                      const v1::GetModelRequest* request,
                                      v1::GetModelResponse* response) override;
@@ -47,6 +49,7 @@ class DecodeService final : public v1::DecodeService::CallbackService {
  private:
   const Slot<DecodeBackend>* const backend_;
   const Observers observers_;
+  SlowReaderWatch watch_;
 };
 
 }  // namespace ripplekv

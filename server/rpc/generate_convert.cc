@@ -3,39 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/kv_convert.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/prompt_convert.h"
 #include "server/rpc/status.h"
+#include "server/rpc/usage_convert.h"
 
 namespace ripplekv {
 namespace {
-
-absl::StatusOr<std::vector<int32_t>> IdsFromProto(const v1::TokenIdsPrompt& proto,
-                                                  const Tokenizer& tokenizer) {
-  for (int i = 0; i < proto.ids_size(); ++i) {
-    if (tokenizer.Contains(proto.ids(i))) continue;
-    return InvalidField(absl::StrCat("token_ids.ids[", i, "]"),
-                        absl::StrCat("is ", proto.ids(i), ": must be a token id in [0, ",
-                                     tokenizer.vocab_size() - 1, "]"));
-  }
-  return std::vector<int32_t>(proto.ids().begin(), proto.ids().end());
-}
-
-absl::StatusOr<std::vector<int32_t>> PromptFromProto(const v1::GenerateRequest& proto,
-                                                     const ModelInfo& model,
-                                                     int32_t max_prompt_tokens) {
-  switch (proto.prompt_case()) {
-    case v1::GenerateRequest::kText:
-      return TextToIds(model, proto.text(), max_prompt_tokens);
-    case v1::GenerateRequest::kChat:
-      return ChatToIds(model, proto.chat(), max_prompt_tokens);
-    case v1::GenerateRequest::kTokenIds:
-      return IdsFromProto(proto.token_ids(), *model.tokenizer);
-    case v1::GenerateRequest::PROMPT_NOT_SET:
-      break;
-  }
-  return InvalidField("prompt", "is absent: must be text, chat or token_ids");
-}
 
 // The repeated fields are counted before they are copied.
 absl::Status CheckCount(absl::string_view field, int count, int most) {
@@ -62,6 +37,7 @@ v1::FinishReason ReasonToProto(FinishReason reason) {
 absl::StatusOr<GenerateRequest> RequestFromProto(const v1::GenerateRequest& proto,
                                                  const ModelInfo& model,
                                                  const PlanDefaults& defaults,
+                                                 const ContextOrigin* context,
                                                  int32_t max_prompt_tokens) {
   GenerateRequest request;
   const v1::SamplingParams& sampling = proto.sampling();
@@ -91,17 +67,10 @@ absl::StatusOr<GenerateRequest> RequestFromProto(const v1::GenerateRequest& prot
   t.stop_token_ids.assign(stopping.stop_token_ids().begin(), stopping.stop_token_ids().end());
   t.ignore_eos = stopping.ignore_eos();
 
-  absl::StatusOr<std::optional<Size>> size = SizeFromProto(proto.kv().size(), "kv.size.");
-  if (!size.ok()) return size.status();
-  request.kv.size = *size;
-  absl::StatusOr<std::optional<Allocator>> allocator =
-      AllocatorFromProto(proto.kv().allocator(), defaults, "kv.allocator.");
-  if (!allocator.ok()) return allocator.status();
-  request.kv.allocator = *allocator;
-  absl::StatusOr<std::optional<SelectorSpec>> selector =
-      SelectorFromProto(proto.kv().selector(), defaults, "kv.selector.");
-  if (!selector.ok()) return selector.status();
-  request.kv.selector = *selector;
+  absl::StatusOr<KvParams> kv = KvParamsFromProto(
+      proto.kv(), defaults, context == nullptr ? KvUse::kGenerate : KvUse::kGenerateOverContext);
+  if (!kv.ok()) return kv.status();
+  request.kv = *std::move(kv);
 
   if (proto.output().has_logprobs()) {
     const int n = proto.output().logprobs();
@@ -112,9 +81,18 @@ absl::StatusOr<GenerateRequest> RequestFromProto(const v1::GenerateRequest& prot
     request.logprobs = n;
   }
   request.next_token_kl = proto.output().next_token_kl();
+  if (request.next_token_kl && context != nullptr) {
+    return InvalidField("output.next_token_kl",
+                        "is not defined over a context: must be absent, since no exact prefill of "
+                        "context and prompt is there to compare with");
+  }
 
   // Last: it is the expensive part.
-  absl::StatusOr<std::vector<int32_t>> prompt = PromptFromProto(proto, model, max_prompt_tokens);
+  if (proto.prompt_case() == v1::GenerateRequest::PROMPT_NOT_SET) {
+    return InvalidField("prompt", "is absent: must be text, chat or token_ids");
+  }
+  absl::StatusOr<std::vector<int32_t>> prompt =
+      PromptFromProto(proto, model, context, max_prompt_tokens);
   if (!prompt.ok()) return prompt.status();
   request.prompt = *std::move(prompt);
   return request;
@@ -144,25 +122,14 @@ void CompletionToProto(const Completion& completion, v1::GenerateComplete* proto
   } else if (completion.matched_stop_token >= 0) {
     proto->set_stop_token_id(completion.matched_stop_token);
   }
-  proto->mutable_usage()->set_prompt_tokens(static_cast<int32_t>(completion.usage.prompt_tokens));
-  proto->mutable_usage()->set_output_tokens(
-      static_cast<int32_t>(completion.usage.completion_tokens));
-  v1::CacheUsage* cache = proto->mutable_cache();
-  for (size_t l = 0; l < completion.cache.layers.size(); ++l) {
-    v1::LayerUsage* layer = cache->add_layers();
-    layer->set_layer(static_cast<int32_t>(l));
-    layer->set_positions_kept(static_cast<int32_t>(completion.cache.layers[l].positions));
-    layer->set_kv_bytes(static_cast<int64_t>(completion.cache.layers[l].bytes));
-  }
-  cache->set_kv_bytes(static_cast<int64_t>(completion.cache.kept_bytes));
-  cache->set_full_kv_bytes(static_cast<int64_t>(completion.cache.full_bytes));
-  cache->set_peak_prefill_bytes(static_cast<int64_t>(completion.cache.peak_prefill_bytes));
-  v1::Timings* timings = proto->mutable_timings();
-  timings->set_queue_seconds(completion.timings.queue_seconds);
-  timings->set_prefill_seconds(completion.timings.prefill_seconds);
-  timings->set_decode_seconds(completion.timings.decode_seconds);
-  timings->set_first_token_seconds(completion.timings.first_token_seconds);
+  UsageToProto(completion.usage, proto->mutable_usage());
+  CacheToProto(completion.cache, proto->mutable_cache());
+  TimingsToProto(completion.timings, proto->mutable_timings());
+  proto->set_compactions(completion.compactions);
   if (completion.next_token_kl.has_value()) proto->set_next_token_kl(*completion.next_token_kl);
+  if (completion.next_token_kl_floor.has_value()) {
+    proto->set_next_token_kl_floor(*completion.next_token_kl_floor);
+  }
   proto->set_seed(completion.seed);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace ripplekv {
@@ -17,6 +18,8 @@ inline constexpr int kMaxStopStringBytes = 256;
 inline constexpr int kMaxStopTokenIds = 256;
 inline constexpr int kMaxLogitBias = 1024;
 inline constexpr int kMaxLogprobs = 20;
+// So that no message outgrows what clients receive by default, 4 MiB.
+inline constexpr size_t kMaxChunkTokens = 512;
 inline constexpr int kMaxDetokenizeIds = 1 << 20;
 inline constexpr int kMaxPageSize = 1000;
 inline constexpr int kDefaultPageSize = 50;

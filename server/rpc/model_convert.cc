@@ -26,10 +26,11 @@ void ArchitectureToProto(const ModelInfo& model, v1::ModelArchitecture* proto) {
 }
 
 void LimitsToProto(const DecodeBackend& backend, v1::Limits* proto) {
-  proto->set_kv_memory_bytes(backend.kv_memory_bytes);
+  const EngineOptions& engine = backend.engine_options;
+  proto->set_kv_memory_bytes(static_cast<int64_t>(engine.kv_memory_bytes));
   proto->set_max_prompt_tokens(backend.engine->max_prompt_tokens());
   proto->set_default_max_tokens(StoppingParams::kDefaultMaxTokens);
-  proto->set_max_queue(backend.max_queue);
+  proto->set_max_queue(engine.max_queue);
   proto->set_max_message_bytes(backend.max_message_bytes);
   proto->set_max_metadata_bytes(kMaxMetadataBytes);
   proto->set_max_stop_strings(kMaxStopStrings);
@@ -37,6 +38,12 @@ void LimitsToProto(const DecodeBackend& backend, v1::Limits* proto) {
   proto->set_max_stop_token_ids(kMaxStopTokenIds);
   proto->set_max_logit_bias(kMaxLogitBias);
   proto->set_max_logprobs(kMaxLogprobs);
+  proto->set_max_batch(engine.max_batch);
+  proto->set_work_memory_bytes(static_cast<int64_t>(engine.work_memory_bytes));
+  proto->set_context_memory_bytes(static_cast<int64_t>(engine.context_memory_bytes));
+  proto->set_queue_timeout_seconds(std::chrono::duration<double>(engine.queue_timeout).count());
+  proto->set_growth_cap(engine.growth_cap);
+  proto->set_max_continuations(ScoreRequest::kMaxContinuations);
 }
 
 }  // namespace

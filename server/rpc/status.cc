@@ -8,6 +8,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/request.h"
+#include "server/rpc/limits.h"
 
 namespace ripplekv {
 namespace {
@@ -47,6 +49,13 @@ google::rpc::BadRequest Violation(absl::string_view field, absl::string_view des
   return bad;
 }
 
+google::rpc::RetryInfo Retry(std::chrono::milliseconds delay) {
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(delay.count() / 1000);
+  retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay.count() % 1000) * 1'000'000);
+  return retry;
+}
+
 }  // namespace
 
 absl::Status InvalidField(absl::string_view field, absl::string_view problem) {
@@ -61,10 +70,7 @@ absl::Status WithFieldPrefix(absl::string_view prefix, const absl::Status& statu
 }
 
 absl::Status WithRetryDelay(absl::Status status, std::chrono::milliseconds delay) {
-  google::rpc::RetryInfo retry;
-  retry.mutable_retry_delay()->set_seconds(delay.count() / 1000);
-  retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay.count() % 1000) * 1'000'000);
-  Attach(retry, status);
+  Attach(Retry(delay), status);
   return status;
 }
 
@@ -90,6 +96,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     any->set_type_url(std::string(url));
     any->set_value(std::string(payload));
   });
+  if (status.GetPayload(kRetryLater).has_value()) wire.add_details()->PackFrom(Retry(kRetryDelay));
   if (absl::IsInvalidArgument(status) && wire.details().empty()) {
     const absl::string_view field = FieldOf(status.message());
     if (!field.empty()) wire.add_details()->PackFrom(Violation(field, status.message()));

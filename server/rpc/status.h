@@ -27,7 +27,8 @@ absl::Status ResourceNotFound(absl::string_view type, absl::string_view name,
                               absl::string_view message);
 
 // The same code, message and details for the wire. An INVALID_ARGUMENT without BadRequest whose
-// message starts with a field's name gets one.
+// message starts with a field's name gets one; a status that the engine marks as one that passes
+// (kRetryLater) gets RetryInfo of kRetryDelay.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // Code and message.

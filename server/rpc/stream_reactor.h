@@ -3,6 +3,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,8 +47,9 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
     if (writing_ || finished_) return;
     if (!broken_ && TakeNext(&message_)) {
       writing_ = true;
+      write_began_ = std::chrono::steady_clock::now();
       this->StartWrite(&message_);
-    } else if (final_.has_value()) {
+    } else if (final_.has_value() && !dropping_) {
       finished_ = true;
       this->Finish(*final_);
     }
@@ -60,6 +62,26 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
     Advance();
   }
 
+  // Whether the client has not taken a message that is on its way since `oldest` or before. Call
+  // with mutex_ held.
+  bool Stuck(std::chrono::steady_clock::time_point oldest) const {
+    return writing_ && !finished_ && !broken_ && write_began_ <= oldest;
+  }
+
+  // Ends the call with `status` although the client has not taken everything. `lock` holds mutex_
+  // and is released in between: cancelling a call may call back.
+  void Drop(grpc::Status status, grpc::CallbackServerContext* context,
+            std::unique_lock<std::mutex>& lock) {
+    final_ = std::move(status);
+    broken_ = true;
+    dropping_ = true;  // until then no Finish, so that the context is there
+    lock.unlock();
+    context->TryCancel();
+    lock.lock();
+    dropping_ = false;
+    Advance();
+  }
+
   bool ending() const { return final_.has_value(); }
 
   std::mutex mutex_;
@@ -69,7 +91,9 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
   Response message_;                   // on its way while writing_
   std::optional<grpc::Status> final_;  // set once
   bool writing_ = false;
+  std::chrono::steady_clock::time_point write_began_;  // while writing_
   bool broken_ = false;  // the client is gone: nothing more can be written
+  bool dropping_ = false;
   bool finished_ = false;
 };
 

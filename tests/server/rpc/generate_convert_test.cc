@@ -15,7 +15,7 @@ using testing::HasSubstr;
 class RequestFromProtoTest : public testing::Test {
  protected:
   absl::StatusOr<GenerateRequest> Convert() {
-    return RequestFromProto(proto_, model_, defaults_, 99);
+    return RequestFromProto(proto_, model_, defaults_, context_.get(), 99);
   }
 
   void ExpectRefused(const std::string& part) {
@@ -27,6 +27,7 @@ class RequestFromProtoTest : public testing::Test {
 
   ModelInfo model_ = TinyModel();
   PlanDefaults defaults_;
+  std::unique_ptr<ContextOrigin> context_;  // null: none
   v1::GenerateRequest proto_;
 };
 
@@ -68,6 +69,7 @@ TEST_F(RequestFromProtoTest, CarriesEveryField) {
   proto_.mutable_kv()->mutable_size()->mutable_full();
   proto_.mutable_kv()->mutable_allocator()->mutable_uniform();
   proto_.mutable_kv()->mutable_selector()->mutable_snapkv()->set_window(8);
+  proto_.mutable_kv()->set_growth_cap(16);
   proto_.mutable_output()->set_logprobs(0);
   proto_.mutable_output()->set_next_token_kl(true);
   const auto request = Convert();
@@ -90,6 +92,7 @@ TEST_F(RequestFromProtoTest, CarriesEveryField) {
   EXPECT_EQ(request->kv.size, Size(Full{}));
   EXPECT_EQ(request->kv.allocator, Allocator(UniformAllocator{}));
   EXPECT_EQ(request->kv.selector, SelectorSpec(SnapKv{.window = 8}));
+  EXPECT_EQ(request->kv.growth_cap, 16);
   EXPECT_EQ(request->logprobs, 0);
   EXPECT_TRUE(request->next_token_kl);
 }
@@ -103,10 +106,10 @@ TEST_F(RequestFromProtoTest, ParsesSpecialTokensInTextButNotInContent) {
   const auto request = Convert();
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->prompt.front(), 95);
-  EXPECT_EQ(request->prompt.back(), 96);
   EXPECT_EQ(std::count(request->prompt.begin(), request->prompt.end(), 96), 1);
-  // <|start|> "user" " " seven characters <|end|>
-  EXPECT_EQ(request->prompt.size(), 1u + 4 + 1 + 7 + 1);
+  // <|start|> "user" " " seven characters <|end|> and the opening <|start|>
+  EXPECT_EQ(request->prompt.size(), 1u + 4 + 1 + 7 + 1 + 1);
+  EXPECT_EQ(request->prompt.back(), 95);
 }
 
 TEST_F(RequestFromProtoTest, AddsBosToTextOnlyWhereTheModelWantsIt) {
@@ -151,6 +154,76 @@ TEST_F(RequestFromProtoTest, NamesWhatIsWrong) {
   ExpectRefused("sampling.logit_bias has 1025 entries: must be at most 1024");
 }
 
+TEST_F(RequestFromProtoTest, OverAContextAppendsWithoutBos) {
+  model_ = TinyModel(/*add_bos=*/true);
+  context_ = std::make_unique<ContextOrigin>();
+  context_->tokens = {97, 1, 2};
+  proto_.set_text("a<|end|>");
+  EXPECT_THAT(Convert()->prompt, ElementsAre('a' - '!', 96));
+  proto_.mutable_token_ids()->add_ids(3);
+  EXPECT_THAT(Convert()->prompt, ElementsAre(3));
+  proto_.mutable_kv()->set_growth_cap(32);
+  EXPECT_EQ(Convert()->kv.growth_cap, 32);
+}
+
+TEST_F(RequestFromProtoTest, OverAContextRefusesWhatWasFixedOrIsNotDefined) {
+  context_ = std::make_unique<ContextOrigin>();
+  context_->tokens = {1};
+  proto_.set_text("a");
+  proto_.mutable_kv()->mutable_size()->mutable_full();
+  ExpectRefused("kv.size is given over a context");
+  proto_.mutable_kv()->clear_size();
+  proto_.mutable_kv()->mutable_allocator()->mutable_uniform();
+  ExpectRefused("kv.allocator is given over a context");
+  proto_.mutable_kv()->clear_allocator();
+  proto_.mutable_kv()->mutable_selector()->mutable_snapkv();
+  ExpectRefused("kv.selector is given over a context");
+  proto_.clear_kv();
+  proto_.mutable_output()->set_next_token_kl(true);
+  ExpectRefused("output.next_token_kl is not defined over a context");
+}
+
+TEST_F(RequestFromProtoTest, AChatGoesOnFromAContextOfAChat) {
+  auto* message = proto_.mutable_chat()->add_messages();
+  message->set_role(v1::ROLE_USER);
+  message->set_content("b");
+  context_ = std::make_unique<ContextOrigin>();
+  context_->tokens = {1, 2};
+  EXPECT_EQ(Convert().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(Convert().status().message()), HasSubstr("not made from a chat"));
+  EXPECT_THAT(std::string(Convert().status().message()), HasSubstr("text or token_ids"));
+
+  context_->chat = {{"system", "a"}};
+  context_->tokens = *MessagesToIds(model_, context_->chat, /*opens_answer=*/false);
+  // What follows is what the new message alone would be, and the opening.
+  const auto request = Convert();
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->prompt, *MessagesToIds(model_, {{"user", "b"}}, /*opens_answer=*/true));
+  EXPECT_EQ(request->prompt.back(), 95);
+
+  // The template writes the earlier messages another way once there are more.
+  model_.chat_template = ChatTemplate::Parse(
+      "{% for m in messages %}<|start|>{{ messages | length }}{{ m.content }}<|end|>{% endfor %}",
+      {});
+  ASSERT_TRUE(model_.chat_template.ok());
+  context_->tokens = *MessagesToIds(model_, context_->chat, /*opens_answer=*/false);
+  ExpectRefused("chat.messages does not go on from the context");
+  ExpectRefused("from token 1 of 4");  // <|start|> is the same, then 1 became 2
+}
+
+TEST_F(RequestFromProtoTest, GrowthCapsAreZeroOrInRange) {
+  proto_.set_text("a");
+  for (const int cap : {0, 16, 1 << 20}) {
+    proto_.mutable_kv()->set_growth_cap(cap);
+    EXPECT_EQ(Convert()->kv.growth_cap, cap);
+  }
+  for (const int cap : {-1, 1, 15, (1 << 20) + 1}) {
+    proto_.mutable_kv()->set_growth_cap(cap);
+    ExpectRefused("kv.growth_cap is " + std::to_string(cap) +
+                  ": must be 0 (no limit) or 16 to 1048576");
+  }
+}
+
 TEST_F(RequestFromProtoTest, OffersTextWhereThereIsNoTemplate) {
   proto_.mutable_chat()->add_messages()->set_role(v1::ROLE_USER);
   model_.chat_template = absl::UnimplementedError("no macros");
@@ -184,7 +257,9 @@ TEST(CompletionToProto, CarriesEveryField) {
   Completion completion;
   completion.finish_reason = FinishReason::kStopString;
   completion.matched_stop_string = "END";
-  completion.usage = {.prompt_tokens = 10, .completion_tokens = 4};
+  completion.usage = {.context_tokens = 5, .prompt_tokens = 10, .completion_tokens = 4};
+  completion.compactions = 3;
+  completion.next_token_kl_floor = 0.5;
   completion.cache.layers = {{.positions = 7, .bytes = 100}, {.positions = 8, .bytes = 200}};
   completion.cache.kept_bytes = 11;
   completion.cache.full_bytes = 12;
@@ -199,6 +274,9 @@ TEST(CompletionToProto, CarriesEveryField) {
   EXPECT_EQ(proto.stop_string(), "END");
   EXPECT_EQ(proto.usage().prompt_tokens(), 10);
   EXPECT_EQ(proto.usage().output_tokens(), 4);
+  EXPECT_EQ(proto.usage().context_tokens(), 5);
+  EXPECT_EQ(proto.compactions(), 3);
+  EXPECT_EQ(proto.next_token_kl_floor(), 0.5);
   ASSERT_EQ(proto.cache().layers_size(), 2);
   EXPECT_EQ(proto.cache().layers(1).layer(), 1);
   EXPECT_EQ(proto.cache().layers(1).positions_kept(), 8);
@@ -213,11 +291,13 @@ TEST(CompletionToProto, CarriesEveryField) {
   completion.finish_reason = FinishReason::kEndOfText;
   completion.matched_stop_token = 96;
   completion.next_token_kl.reset();
+  completion.next_token_kl_floor.reset();
   proto.Clear();
   CompletionToProto(completion, &proto);
   EXPECT_EQ(proto.finish_reason(), v1::FINISH_REASON_END_OF_TEXT);
   EXPECT_EQ(proto.stop_token_id(), 96);
   EXPECT_FALSE(proto.has_next_token_kl());
+  EXPECT_FALSE(proto.has_next_token_kl_floor());
 
   completion.finish_reason = FinishReason::kMaxTokens;
   completion.matched_stop_token = -1;

@@ -5,6 +5,8 @@
 #include <google/rpc/status.pb.h>
 #include <gtest/gtest.h>
 
+#include "server/engine/request.h"
+
 namespace ripplekv {
 namespace {
 
@@ -83,6 +85,17 @@ TEST(WithRetryDelay, BecomesRetryInfo) {
   ASSERT_TRUE(details.details(0).UnpackTo(&retry));
   EXPECT_EQ(retry.retry_delay().seconds(), 1);
   EXPECT_EQ(retry.retry_delay().nanos(), 250'000'000);
+}
+
+TEST(ToGrpcStatus, WhatTheEngineSaysPassesGetsRetryInfo) {
+  absl::Status full = absl::ResourceExhaustedError("full");
+  EXPECT_EQ(ToGrpcStatus(full).error_details(), "");
+  full.SetPayload(kRetryLater, absl::Cord());
+  google::rpc::RetryInfo retry;
+  const google::rpc::Status details = DetailsOf(ToGrpcStatus(full));
+  ASSERT_EQ(details.details_size(), 1);
+  ASSERT_TRUE(details.details(0).UnpackTo(&retry));
+  EXPECT_EQ(retry.retry_delay().seconds(), 1);
 }
 
 TEST(ResourceNotFound, BecomesResourceInfo) {

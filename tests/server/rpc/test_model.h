@@ -13,6 +13,7 @@ namespace ripplekv {
 
 // A model without weights whose vocabulary is every printable ASCII character, the space and three
 // control tokens: ids 0 to 93 are '!' to '~', 94 the space, 95 <|start|>, 96 <|end|>, 97 <|bos|>.
+// Its template writes the opening of an answer as <|start|> alone.
 inline ModelInfo TinyModel(bool add_bos = false) {
   TokenizerData data;
   for (char c = '!'; c <= '~'; ++c) data.tokens.push_back(std::string(1, c));
@@ -34,7 +35,9 @@ inline ModelInfo TinyModel(bool add_bos = false) {
       .weight_types = {},
       .tokenizer = *std::move(tokenizer),
       .chat_template = ChatTemplate::Parse(
-          "{% for m in messages %}<|start|>{{ m.role }} {{ m.content }}<|end|>{% endfor %}", {}),
+          "{% for m in messages %}<|start|>{{ m.role }} {{ m.content }}<|end|>{% endfor %}"
+          "{% if add_generation_prompt %}<|start|>{% endif %}",
+          {}),
       .eos_token_ids = {96},
       .longest_token_bytes = 9};
   EXPECT_TRUE(model.chat_template.ok()) << model.chat_template.status();

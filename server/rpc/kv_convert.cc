@@ -1,0 +1,56 @@
+#include "server/rpc/kv_convert.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/status.h"
+
+namespace ripplekv {
+namespace {
+
+absl::Status CheckGrowthCap(int32_t cap, bool grows) {
+  if (!grows) {
+    return InvalidField("kv.growth_cap",
+                        absl::StrCat("is ", cap, ": must be absent, since nothing is generated"));
+  }
+  if (cap == 0 || (cap >= KvParams::kMinGrowthCap && cap <= KvParams::kMaxGrowthCap)) {
+    return absl::OkStatus();
+  }
+  return InvalidField("kv.growth_cap",
+                      absl::StrCat("is ", cap, ": must be 0 (no limit) or ",
+                                   KvParams::kMinGrowthCap, " to ", KvParams::kMaxGrowthCap));
+}
+
+absl::Status FixedByContext(absl::string_view field) {
+  return InvalidField(field, "is given over a context: must be absent, CreateContext fixed it");
+}
+
+}  // namespace
+
+absl::StatusOr<KvParams> KvParamsFromProto(const v1::KvParams& proto, const PlanDefaults& defaults,
+                                           KvUse use) {
+  KvParams kv;
+  absl::StatusOr<std::optional<Size>> size = SizeFromProto(proto.size(), "kv.size.");
+  if (!size.ok()) return size.status();
+  kv.size = *size;
+  absl::StatusOr<std::optional<Allocator>> allocator =
+      AllocatorFromProto(proto.allocator(), defaults, "kv.allocator.");
+  if (!allocator.ok()) return allocator.status();
+  kv.allocator = *allocator;
+  absl::StatusOr<std::optional<SelectorSpec>> selector =
+      SelectorFromProto(proto.selector(), defaults, "kv.selector.");
+  if (!selector.ok()) return selector.status();
+  kv.selector = *selector;
+  if (use == KvUse::kGenerateOverContext || use == KvUse::kPrefillOverContext) {
+    if (kv.size.has_value()) return FixedByContext("kv.size");
+    if (kv.allocator.has_value()) return FixedByContext("kv.allocator");
+    if (kv.selector.has_value()) return FixedByContext("kv.selector");
+  }
+  if (proto.has_growth_cap()) {
+    const bool grows = use == KvUse::kGenerate || use == KvUse::kGenerateOverContext;
+    if (absl::Status status = CheckGrowthCap(proto.growth_cap(), grows); !status.ok())
+      return status;
+    kv.growth_cap = proto.growth_cap();
+  }
+  return kv;
+}
+
+}  // namespace ripplekv
