@@ -147,6 +147,36 @@ absl::StatusOr<v1::GetModelResponse> Client::GetModel(const CallOptions& options
       options);
 }
 
+absl::StatusOr<v1::ScoreResponse> Client::Score(const v1::ScoreRequest& request,
+                                                const CallOptions& options) const {
+  return Call<v1::ScoreResponse>([&](auto&&... arguments) { return decode_->Score(arguments...); },
+                                 request, options);
+}
+
+absl::StatusOr<v1::CreateContextResponse> Client::CreateContext(
+    const v1::CreateContextRequest& request, const CallOptions& options) const {
+  return Call<v1::CreateContextResponse>(
+      [&](auto&&... arguments) { return decode_->CreateContext(arguments...); }, request, options);
+}
+
+absl::StatusOr<v1::GetContextResponse> Client::GetContext(const v1::GetContextRequest& request,
+                                                          const CallOptions& options) const {
+  return Call<v1::GetContextResponse>(
+      [&](auto&&... arguments) { return decode_->GetContext(arguments...); }, request, options);
+}
+
+absl::StatusOr<v1::ListContextsResponse> Client::ListContexts(
+    const v1::ListContextsRequest& request, const CallOptions& options) const {
+  return Call<v1::ListContextsResponse>(
+      [&](auto&&... arguments) { return decode_->ListContexts(arguments...); }, request, options);
+}
+
+absl::StatusOr<v1::DeleteContextResponse> Client::DeleteContext(
+    const v1::DeleteContextRequest& request, const CallOptions& options) const {
+  return Call<v1::DeleteContextResponse>(
+      [&](auto&&... arguments) { return decode_->DeleteContext(arguments...); }, request, options);
+}
+
 absl::StatusOr<v1::TokenizeResponse> Client::Tokenize(const v1::TokenizeRequest& request,
                                                       const CallOptions& options) const {
   return Call<v1::TokenizeResponse>(

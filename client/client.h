@@ -43,6 +43,16 @@ class Client {
   absl::StatusOr<v1::GenerateComplete> Generate(
       const v1::GenerateRequest& request, const CallOptions& options,
       const std::function<void(const v1::GenerateResponse&)>& on_event) const;
+  absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
+                                          const CallOptions& options) const;
+  absl::StatusOr<v1::CreateContextResponse> CreateContext(const v1::CreateContextRequest& request,
+                                                          const CallOptions& options) const;
+  absl::StatusOr<v1::GetContextResponse> GetContext(const v1::GetContextRequest& request,
+                                                    const CallOptions& options) const;
+  absl::StatusOr<v1::ListContextsResponse> ListContexts(const v1::ListContextsRequest& request,
+                                                        const CallOptions& options) const;
+  absl::StatusOr<v1::DeleteContextResponse> DeleteContext(const v1::DeleteContextRequest& request,
+                                                          const CallOptions& options) const;
   absl::StatusOr<v1::GetModelResponse> GetModel(const CallOptions& options) const;
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
                                                 const CallOptions& options) const;

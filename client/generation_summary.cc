@@ -8,6 +8,7 @@
 #include "client/bar_chart.h"
 #include "client/fact_sheet.h"
 #include "client/format.h"
+#include "client/kept_positions.h"
 #include "client/names.h"
 #include "client/utf8.h"
 
@@ -44,31 +45,6 @@ std::string DecodeRate(const v1::GenerateComplete& complete) {
   return FormatRate(complete.usage().output_tokens() - 1, complete.timings().decode_seconds());
 }
 
-std::vector<std::string> Positions(const v1::CacheUsage& cache, int64_t prompt_tokens) {
-  if (cache.layers().empty()) return {};
-  int64_t total = 0;
-  const v1::LayerUsage* least = &cache.layers(0);
-  const v1::LayerUsage* most = least;
-  for (const v1::LayerUsage& layer : cache.layers()) {
-    total += layer.positions_kept();
-    if (layer.positions_kept() < least->positions_kept()) least = &layer;
-    if (layer.positions_kept() > most->positions_kept()) most = &layer;
-  }
-  const bool even = least->positions_kept() == most->positions_kept();
-  const std::string mean =
-      even ? FormatCount(least->positions_kept())
-           : absl::StrCat("mean ",
-                          FormatNumber(static_cast<double>(total) / cache.layers_size(), 6));
-  std::vector<std::string> facts = {
-      absl::StrCat(mean, " of ", FormatCount(prompt_tokens), " a layer")};
-  if (even) return facts;
-  facts.push_back(absl::StrCat("least ", FormatCount(least->positions_kept()), " (layer ",
-                               least->layer(), ")"));
-  facts.push_back(
-      absl::StrCat("most ", FormatCount(most->positions_kept()), " (layer ", most->layer(), ")"));
-  return facts;
-}
-
 }  // namespace
 
 std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& terminal) {
@@ -76,9 +52,12 @@ std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& 
   const v1::CacheUsage& cache = complete.cache();
   const v1::Timings& timings = complete.timings();
   FactSheet sheet;
-  sheet.Add("tokens",
-            {absl::StrCat("prompt ", FormatCount(usage.prompt_tokens())),
-             absl::StrCat("output ", FormatCount(usage.output_tokens())), Finish(complete)});
+  sheet.Add(
+      "tokens",
+      {usage.context_tokens() > 0 ? absl::StrCat("context ", FormatCount(usage.context_tokens()))
+                                  : "",
+       absl::StrCat("prompt ", FormatCount(usage.prompt_tokens())),
+       absl::StrCat("output ", FormatCount(usage.output_tokens())), Finish(complete)});
   sheet.Add("speed",
             {absl::StrCat("prefill ", FormatRate(usage.prompt_tokens(), timings.prefill_seconds())),
              absl::StrCat("decode ", DecodeRate(complete)),
@@ -89,14 +68,21 @@ std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& 
                  ? absl::StrCat("queued ", FormatSeconds(timings.queue_seconds()))
                  : ""});
   const std::string share = Share(cache);
-  sheet.Add("kept", Positions(cache, usage.prompt_tokens()));
+  sheet.Add("kept", KeptPositions(cache.layers(), usage.context_tokens() + usage.prompt_tokens()));
+  if (complete.compactions() > 0) {
+    sheet.Add("growth",
+              {absl::StrCat("compacted back ", FormatCount(complete.compactions()), " times")});
+  }
   sheet.Add("peak KV",
             {cache.peak_prefill_bytes() > 0
                  ? absl::StrCat(FormatBytes(cache.peak_prefill_bytes()), " during the prefill")
                  : ""});
   if (complete.has_next_token_kl()) {
     sheet.Add("fidelity",
-              {absl::StrCat("next_token_kl ", FormatNumber(complete.next_token_kl()), " nats")});
+              {absl::StrCat("next_token_kl ", FormatNumber(complete.next_token_kl()), " nats"),
+               complete.has_next_token_kl_floor()
+                   ? absl::StrCat("floor ", FormatNumber(complete.next_token_kl_floor()))
+                   : ""});
   }
   sheet.Add("seed", {absl::StrCat(complete.seed())});
   std::string summary = sheet.Render(terminal);
@@ -118,11 +104,14 @@ std::string RenderSummary(const v1::GenerateComplete& complete, const Terminal& 
 
 std::string RenderShortSummary(const v1::GenerateComplete& complete, const Terminal& terminal) {
   const v1::CacheUsage& cache = complete.cache();
-  std::string line =
-      absl::StrCat(FormatCount(complete.usage().prompt_tokens()), " tokens in, ",
-                   FormatCount(complete.usage().output_tokens()), " out", terminal.separator(),
-                   "cache ", FormatBytes(cache.kv_bytes()), " of ",
-                   FormatBytes(cache.full_kv_bytes()), terminal.separator(), DecodeRate(complete));
+  std::string line = absl::StrCat(
+      complete.usage().context_tokens() > 0
+          ? absl::StrCat("context ", FormatCount(complete.usage().context_tokens()), " + ")
+          : "",
+      FormatCount(complete.usage().prompt_tokens()), " tokens in, ",
+      FormatCount(complete.usage().output_tokens()), " out", terminal.separator(), "cache ",
+      FormatBytes(cache.kv_bytes()), " of ", FormatBytes(cache.full_kv_bytes()),
+      terminal.separator(), DecodeRate(complete));
   if (complete.finish_reason() == v1::FINISH_REASON_MAX_TOKENS) {
     absl::StrAppend(&line, terminal.separator(), NameOf(complete.finish_reason()));
   }

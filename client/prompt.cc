@@ -31,16 +31,6 @@ absl::StatusOr<v1::ChatMessage> ParseMessage(absl::string_view text) {
   return message;
 }
 
-void SetPrompt(Prompt prompt, v1::GenerateRequest& request) {
-  if (auto* text = std::get_if<std::string>(&prompt)) {
-    request.set_text(std::move(*text));
-  } else if (auto* chat = std::get_if<v1::ChatPrompt>(&prompt)) {
-    *request.mutable_chat() = std::move(*chat);
-  } else {
-    *request.mutable_token_ids() = std::move(std::get<v1::TokenIdsPrompt>(prompt));
-  }
-}
-
 absl::Status SetPrompt(Prompt prompt, v1::TokenizeRequest& request) {
   if (auto* text = std::get_if<std::string>(&prompt)) {
     request.set_text(std::move(*text));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "absl/status/statusor.h"
@@ -19,7 +20,18 @@ std::string DocumentQuestion(absl::string_view document, absl::string_view quest
 // wrong.
 absl::StatusOr<v1::ChatMessage> ParseMessage(absl::string_view text);
 
-void SetPrompt(Prompt prompt, v1::GenerateRequest& request);
+// Request: one with a text, a chat or token ids (Generate, Score, CreateContext).
+template <typename Request>
+void SetPrompt(Prompt prompt, Request& request) {
+  if (auto* text = std::get_if<std::string>(&prompt)) {
+    request.set_text(std::move(*text));
+  } else if (auto* chat = std::get_if<v1::ChatPrompt>(&prompt)) {
+    *request.mutable_chat() = std::move(*chat);
+  } else {
+    *request.mutable_token_ids() = std::move(std::get<v1::TokenIdsPrompt>(prompt));
+  }
+}
+
 // INVALID_ARGUMENT for token ids: they are tokens already.
 absl::Status SetPrompt(Prompt prompt, v1::TokenizeRequest& request);
 

@@ -26,6 +26,7 @@ struct ChatFlags {
   SamplingFlags sampling;
   StoppingFlags stopping;
   KvFlags kv;
+  ContextFlags context;
   bool stats = false;
 };
 
@@ -38,7 +39,8 @@ void AddFlags(CLI::App& app, ChatFlags& flags) {
       ->group("Conversation");
   flags.sampling.Add(app);
   flags.stopping.Add(app);
-  flags.kv.Add(app);
+  flags.kv.Add(app, /*with_growth=*/true);
+  flags.context.Add(app);
 }
 
 // A line, and those it goes on in. False at the end of the input.
@@ -67,6 +69,7 @@ class Chat {
           flags_.stopping.Fill(*request_.mutable_stopping()), flags_.kv.Fill(request_)}) {
       if (!status.ok()) return cli_.UsageError(status);
     }
+    request_.set_context_id(flags_.context.id);
     Reset();
     if (asks_) cli_.WriteSide(cli_.err.Dim("Chat with the model; /help lists the commands.\n"));
     std::string turn;

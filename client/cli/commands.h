@@ -9,6 +9,8 @@ namespace ripplekv {
 // Each adds one command with its flags; naming it sets `cli.command`.
 void AddGenerate(CLI::App& app, Cli& cli);
 void AddChat(CLI::App& app, Cli& cli);
+void AddScore(CLI::App& app, Cli& cli);
+void AddContext(CLI::App& app, Cli& cli);
 void AddTokenize(CLI::App& app, Cli& cli);
 void AddDetokenize(CLI::App& app, Cli& cli);
 void AddCalibrate(CLI::App& app, Cli& cli);

@@ -65,6 +65,11 @@ void PromptFlags::Add(CLI::App& app, bool with_token_ids) {
       ->group(name);
 }
 
+bool PromptFlags::given() const {
+  return !prompt.empty() || !prompt_file.empty() || !document.empty() || !question.empty() ||
+         !system.empty() || !messages.empty() || !token_ids.empty() || raw;
+}
+
 absl::StatusOr<Prompt> PromptFlags::Read() const {
   const int sources = !prompt.empty() + !prompt_file.empty() + !document.empty() +
                       !messages.empty() + !token_ids.empty();
@@ -278,7 +283,7 @@ std::optional<v1::Allocator> BudgetFlags::MakeAllocator() const {
   return made;
 }
 
-void KvFlags::Add(CLI::App& app) {
+void KvFlags::Add(CLI::App& app, bool with_growth) {
   const std::string group = "KV cache (without any: the server's plan)";
   budget.Add(app);
   app.add_option("--snapkv-window", snapkv_window,
@@ -290,22 +295,39 @@ void KvFlags::Add(CLI::App& app) {
       ->check(OneOf({"max", "mean", "none"}))
       ->type_name("max|mean|none")
       ->group(group);
+  if (!with_growth) return;
+  app.add_option("--growth-cap", growth_cap,
+                 "Compact a layer back whenever the output has made it grow by N positions, 16 to "
+                 "1048576; 0 lets it grow")
+      ->type_name("N")
+      ->group(group);
 }
 
-absl::Status KvFlags::Fill(v1::GenerateRequest& request) const {
+absl::Status KvFlags::Fill(v1::KvParams& params) const {
   if (absl::Status wrong = budget.Check(); !wrong.ok()) return wrong;
-  if (auto size = budget.Size()) *request.mutable_kv()->mutable_size() = *std::move(size);
+  if (auto size = budget.Size()) *params.mutable_size() = *std::move(size);
   if (auto allocator = budget.MakeAllocator()) {
-    *request.mutable_kv()->mutable_allocator() = *std::move(allocator);
+    *params.mutable_allocator() = *std::move(allocator);
   }
+  if (growth_cap) params.set_growth_cap(*growth_cap);
   if (!snapkv_window && !snapkv_kernel && snapkv_pooling.empty()) return absl::OkStatus();
-  v1::SnapKvSelector& snapkv = *request.mutable_kv()->mutable_selector()->mutable_snapkv();
+  v1::SnapKvSelector& snapkv = *params.mutable_selector()->mutable_snapkv();
   if (snapkv_window) snapkv.set_window(*snapkv_window);
   if (snapkv_kernel) snapkv.set_kernel(*snapkv_kernel);
   if (snapkv_pooling == "max") snapkv.set_pooling(v1::POOLING_MAX);
   if (snapkv_pooling == "mean") snapkv.set_pooling(v1::POOLING_MEAN);
   if (snapkv_pooling == "none") snapkv.set_pooling(v1::POOLING_NONE);
   return absl::OkStatus();
+}
+
+void ContextFlags::Add(CLI::App& app) {
+  app.add_option(
+         "--context", id,
+         "Go on from this context (ripplekv context create): its tokens are not prefilled "
+         "again. A chat prompt goes on from a context of a chat, --raw and --token-ids from "
+         "any")
+      ->type_name("ID")
+      ->group("Context");
 }
 
 void CalibrationFlags::Add(CLI::App& app) {

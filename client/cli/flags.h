@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,8 @@ struct PromptFlags {
   bool raw = false;
 
   void Add(CLI::App& app, bool with_token_ids);
+  // Whether any is given.
+  bool given() const;
   // Reads the files. INVALID_ARGUMENT where no source or several are given, or a text is not UTF-8.
   absl::StatusOr<Prompt> Read() const;
 };
@@ -75,10 +78,26 @@ struct KvFlags {
   BudgetFlags budget;
   std::optional<int32_t> snapkv_window, snapkv_kernel;
   std::string snapkv_pooling;
+  std::optional<int32_t> growth_cap;
+
+  // with_growth: --growth-cap too, for commands that generate.
+  void Add(CLI::App& app, bool with_growth);
+  // Leaves `request.kv` absent where no flag is given. Request: one that has it.
+  template <typename Request>
+  absl::Status Fill(Request& request) const {
+    v1::KvParams params;
+    if (absl::Status wrong = Fill(params); !wrong.ok()) return wrong;
+    if (params.ByteSizeLong() > 0) *request.mutable_kv() = std::move(params);
+    return absl::OkStatus();
+  }
+  absl::Status Fill(v1::KvParams& params) const;
+};
+
+// --context.
+struct ContextFlags {
+  std::string id;
 
   void Add(CLI::App& app);
-  // Leaves `request.kv` absent where no flag is given.
-  absl::Status Fill(v1::GenerateRequest& request) const;
 };
 
 struct CalibrationFlags {

@@ -15,6 +15,7 @@ struct GenerateFlags {
   SamplingFlags sampling;
   StoppingFlags stopping;
   KvFlags kv;
+  ContextFlags context;
   std::optional<int32_t> logprobs;
   bool next_token_kl = false;
   bool stats = false;
@@ -24,7 +25,8 @@ void AddFlags(CLI::App& app, GenerateFlags& flags) {
   flags.prompt.Add(app, /*with_token_ids=*/true);
   flags.sampling.Add(app);
   flags.stopping.Add(app);
-  flags.kv.Add(app);
+  flags.kv.Add(app, /*with_growth=*/true);
+  flags.context.Add(app);
   app.add_option(
          "--logprobs", flags.logprobs,
          "Log-probability of each output token, and the N most probable ones at its place, 0 "
@@ -46,6 +48,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateFlags& flags) {
   if (!prompt.ok()) return prompt.status();
   v1::GenerateRequest request;
   SetPrompt(*std::move(prompt), request);
+  request.set_context_id(flags.context.id);
   for (const absl::Status& status :
        {flags.sampling.Fill(*request.mutable_sampling()),
         flags.stopping.Fill(*request.mutable_stopping()), flags.kv.Fill(request)}) {
@@ -90,7 +93,8 @@ void AddGenerate(CLI::App& app, Cli& cli) {
       "  ripplekv generate -d report.txt -q \"What was decided?\" --retention 0.1 --next-token-kl\n"
       "  cat log.txt | ripplekv generate -d - -q \"Which error comes first?\" --max-tokens 100\n"
       "  ripplekv generate --raw -p \"Once upon a time\" --temperature 0.8 --top-p 0.95 --seed 7\n"
-      "  ripplekv generate --token-ids ids.txt --full --json\n",
+      "  ripplekv generate --token-ids ids.txt --full --json\n"
+      "  ripplekv generate --context ID --prompt \"And who objected?\"\n",
       AddFlags, Run);
 }
 

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "client/cli/commands.h"
 #include "client/cli/help.h"
@@ -18,6 +20,22 @@ namespace ripplekv {
 namespace {
 
 constexpr int kMaxHelpColumns = 100;
+
+// "--prompt is given 2 times: ..." of an option of `app` or of its command; else empty.
+std::string GivenTooOften(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    const size_t times = option->results().size();
+    if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw &&
+        option->get_items_expected_max() == 1 && times > 1) {
+      return option->get_name() + " is given " + std::to_string(times) +
+             " times: must be given once";
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands()) {
+    if (std::string found = GivenTooOften(*command); !found.empty()) return found;
+  }
+  return "";
+}
 
 int Main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
@@ -66,6 +84,8 @@ int Main(int argc, char** argv) {
       ->group("Options of every command");
   AddGenerate(app, cli);
   AddChat(app, cli);
+  AddScore(app, cli);
+  AddContext(app, cli);
   AddCalibrate(app, cli);
   AddCalibrations(app, cli);
   AddProfile(app, cli);
@@ -83,8 +103,12 @@ int Main(int argc, char** argv) {
       return kExitOk;
     }
     const bool named = !app.get_subcommands().empty() || app.remaining().empty();
-    std::cerr << "ripplekv: "
-              << (named ? error.what() : "there is no command '" + app.remaining().front() + "'")
+    std::string problem =
+        named ? error.what() : "there is no command '" + app.remaining().front() + "'";
+    if (error.get_name() == "ArgumentMismatch") {
+      if (std::string often = GivenTooOften(app); !often.empty()) problem = std::move(often);
+    }
+    std::cerr << "ripplekv: " << problem
               << "\n  See ripplekv --help, or ripplekv COMMAND --help.\n";
     return kExitUsage;
   }

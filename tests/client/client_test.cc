@@ -119,6 +119,22 @@ TEST_F(ClientTest, AServerThatIsSlowToAnswerAConnectionIsWaitedFor) {
   close(listener);
 }
 
+TEST_F(ClientTest, ScoresAndContexts) {
+  v1::ScoreRequest score;
+  score.add_continuations()->set_text("abc");
+  EXPECT_EQ(client_.Score(score, {})->continuations(0).logprob(), -1.5);
+  score.set_text("invalid");
+  EXPECT_EQ(DetailsOf(client_.Score(score, {}).status()).field_violations.size(), 1u);
+  EXPECT_EQ(client_.CreateContext({}, {})->context().tokens(), 4096);
+  v1::GetContextRequest one;
+  one.set_context_id(TestContext().context_id());
+  EXPECT_EQ(client_.GetContext(one, {})->context().tokens(), 4096);
+  one.set_context_id("x");
+  EXPECT_EQ(client_.GetContext(one, {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(client_.ListContexts({}, {})->next_page_token(), "aa");
+  EXPECT_EQ(client_.DeleteContext({}, {}).status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(ClientTest, CallsOfTheOtherService) {
   v1::GetProfileRequest unknown;
   unknown.set_profile_id("x");

@@ -33,6 +33,23 @@ TEST(GenerationSummaryTest, SaysEveryFigure) {
   EXPECT_THAT(summary, Not(HasSubstr("queued")));
 }
 
+TEST(GenerationSummaryTest, SaysWhatTheContextHeldAndHowOftenItWasCompacted) {
+  v1::GenerateComplete complete = TestComplete();
+  complete.mutable_usage()->set_prompt_tokens(96);
+  complete.mutable_usage()->set_context_tokens(4000);
+  complete.set_compactions(60);
+  complete.set_next_token_kl(0.0125);
+  complete.set_next_token_kl_floor(0.00025);
+  const std::string summary = RenderSummary(complete, {.utf8 = true, .width = 120});
+  EXPECT_THAT(summary, HasSubstr("context 4,000 · prompt 96 · output 57"));
+  EXPECT_THAT(summary, HasSubstr("prefill 48.0 tokens/s"));  // the context was not prefilled again
+  EXPECT_THAT(summary, HasSubstr("mean 829 of 4,096 a layer"));
+  EXPECT_THAT(summary, HasSubstr("compacted back 60 times"));
+  EXPECT_THAT(summary, HasSubstr("next_token_kl 0.0125 nats · floor 0.00025"));
+  EXPECT_THAT(RenderShortSummary(complete, {.utf8 = true, .width = 100}),
+              testing::StartsWith("context 4,000 + 96 tokens in, 57 out"));
+}
+
 TEST(GenerationSummaryTest, SaysWhatStopped) {
   v1::GenerateComplete complete = TestComplete();
   complete.set_finish_reason(v1::FINISH_REASON_STOP_STRING);

@@ -32,6 +32,22 @@ inline v1::GenerateComplete TestComplete() {
   return complete;
 }
 
+// A context of 4,096 tokens over 30 layers: 800 + 2 l positions kept.
+inline v1::Context TestContext() {
+  v1::Context context;
+  context.set_context_id(std::string(32, 'b'));
+  context.set_tokens(4096);
+  *context.mutable_layers() = TestComplete().cache().layers();
+  context.set_kv_bytes(int64_t{30} * 829 * 768);
+  context.set_full_kv_bytes(int64_t{30} * 4096 * 768);
+  context.set_page_bytes(20 << 20);
+  context.mutable_created_at()->set_seconds(1789000000);
+  context.set_idle_seconds(42);
+  context.mutable_expires_at()->set_seconds(1789003600);
+  context.set_chat(true);
+  return context;
+}
+
 // A profile in force with the given s_l; standard errors are a tenth of them.
 inline v1::GetProfileResponse TestProfile(const std::vector<double>& mean_kl) {
   v1::GetProfileResponse response;

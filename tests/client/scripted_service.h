@@ -49,6 +49,8 @@ class ScriptedService : public v1::DecodeService::Service,
 
   v1::GenerateRequest last_request;  // read after the call
   std::string last_request_id;
+  v1::ScoreRequest last_score;
+  v1::CreateContextRequest last_context;
   v1::PlanBudgetsRequest last_plan_request;
   v1::CalibrateModelRequest last_calibration;
   std::atomic<bool> cancelled{false};
@@ -88,6 +90,59 @@ class ScriptedService : public v1::DecodeService::Service,
     *last.mutable_complete() = TestComplete();
     writer->Write(last);
     return grpc::Status::OK;
+  }
+
+  // A continuation's tokens are its bytes; the first continuation is the likeliest.
+  grpc::Status Score(grpc::ServerContext*, const v1::ScoreRequest* request,
+                     v1::ScoreResponse* response) override {
+    last_score = *request;
+    if (request->text() == "invalid") return Invalid();
+    for (const v1::Continuation& continuation : request->continuations()) {
+      v1::ContinuationScore& score = *response->add_continuations();
+      score.set_greedy(response->continuations_size() == 1);
+      for (const char byte : continuation.text()) {
+        v1::TokenScore& token = *score.add_tokens();
+        token.set_token(std::string(1, byte));
+        token.set_logprob(-0.5f * static_cast<float>(response->continuations_size()));
+        score.set_logprob(score.logprob() + token.logprob());
+      }
+    }
+    response->mutable_usage()->set_prompt_tokens(9);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status CreateContext(grpc::ServerContext*, const v1::CreateContextRequest* request,
+                             v1::CreateContextResponse* response) override {
+    last_context = *request;
+    *response->mutable_context() = TestContext();
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetContext(grpc::ServerContext*, const v1::GetContextRequest* request,
+                          v1::GetContextResponse* response) override {
+    if (request->context_id() != TestContext().context_id()) {
+      return grpc::Status(grpc::NOT_FOUND, "there is no context '" + request->context_id() + "'");
+    }
+    *response->mutable_context() = TestContext();
+    return grpc::Status::OK;
+  }
+
+  // Two contexts, one a page.
+  grpc::Status ListContexts(grpc::ServerContext*, const v1::ListContextsRequest* request,
+                            v1::ListContextsResponse* response) override {
+    v1::Context context = TestContext();
+    if (request->page_token().empty()) {
+      context.set_context_id("aa");
+      response->set_next_page_token("aa");
+    }
+    *response->add_contexts() = context;
+    return grpc::Status::OK;
+  }
+
+  grpc::Status DeleteContext(grpc::ServerContext*, const v1::DeleteContextRequest* request,
+                             v1::DeleteContextResponse*) override {
+    if (request->context_id() == TestContext().context_id()) return grpc::Status::OK;
+    return grpc::Status(grpc::NOT_FOUND, "there is no context '" + request->context_id() + "'");
   }
 
   grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest* request,

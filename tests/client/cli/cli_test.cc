@@ -196,6 +196,60 @@ TEST_F(CliTest, FlagsReachTheirFields) {
   EXPECT_EQ(service_.last_request_id, "mine");
 }
 
+TEST_F(CliTest, ContextAndGrowthCapReachTheirFields) {
+  const Outcome outcome = Run({"generate", "-p", "x", "--context", "the-id", "--growth-cap", "64"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(service_.last_request.context_id(), "the-id");
+  EXPECT_EQ(service_.last_request.kv().growth_cap(), 64);
+  EXPECT_FALSE(service_.last_request.kv().has_size());
+  // 0 is a wish too.
+  Run({"generate", "-p", "x", "--growth-cap", "0"});
+  EXPECT_TRUE(service_.last_request.kv().has_growth_cap());
+  InputFile("a\nb\n");
+  EXPECT_EQ(Run({"chat", "--context", "the-id"}).exit_code, 0);
+  EXPECT_EQ(service_.last_request.context_id(), "the-id");
+}
+
+TEST_F(CliTest, ScoreTellsEachContinuation) {
+  const Outcome outcome = Run({"score", "-c", " ab", "--continuations", InputFile("cd\r\n\n-e\n"),
+                               "--raw", "-p", "x", "--retention", "0.5", "--context", "the-id"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(outcome.out,
+            "      total   per token  greedy  tokens  continuation\n"
+            "    -1.5000     -0.5000  yes          3  ' ab'\n"
+            "    -2.0000     -1.0000  no           2  'cd'\n"
+            "    -3.0000     -1.5000  no           2  '-e'\n");
+  EXPECT_EQ(service_.last_score.text(), "x");
+  EXPECT_EQ(service_.last_score.context_id(), "the-id");
+  EXPECT_EQ(service_.last_score.kv().size().retention(), 0.5);
+  // Without a prompt it is the model's BOS token, or what the context holds.
+  EXPECT_EQ(Run({"score", "-c", "a"}).exit_code, 0);
+  EXPECT_EQ(service_.last_score.prompt_case(), v1::ScoreRequest::PROMPT_NOT_SET);
+  const Outcome json = Run({"score", "-c", "ab", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["continuations"][0]["logprob"], -1);
+  EXPECT_THAT(Run({"score", "-c", "a", "--stats"}).err, HasSubstr("prompt 9"));
+}
+
+TEST_F(CliTest, ContextsAreMadeListedShownAndDeleted) {
+  const std::string id(32, 'b');
+  const Outcome made = Run({"context", "create", "-p", "x", "--full"});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(made.out, id + "\n");
+  EXPECT_EQ(made.err, "");
+  EXPECT_TRUE(service_.last_context.kv().size().has_full());
+  EXPECT_EQ(service_.last_context.chat().messages(0).content(), "x");
+  EXPECT_THAT(Run({"context", "create", "-p", "x", "--stats"}).err, HasSubstr("4,096 tokens"));
+  EXPECT_THAT(Run({"context", "list"}).out, AllOf(StartsWith("aa\n"), HasSubstr("\n" + id + "\n")));
+  EXPECT_THAT(Run({"context", "show", id}).out, HasSubstr("mean 829 of 4,096 a layer"));
+  EXPECT_EQ(nlohmann::json::parse(Run({"--json", "context", "show", id}).out)["context"]["tokens"],
+            4096);
+  EXPECT_EQ(Run({"context", "delete", id}).out, "Deleted context " + id + ".\n");
+  const Outcome gone = Run({"context", "delete", "x"});
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_THAT(gone.err, HasSubstr("there is no context 'x'"));
+}
+
 TEST_F(CliTest, PromptsFromDocumentsMessagesAndIds) {
   EXPECT_EQ(Run({"generate", "--document", InputFile("A tale.\n"), "--question", "Who?"}).out,
             "A tale.\n\nWho?\n");
@@ -227,6 +281,15 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
       {{"generate", "-m", "tool:x"}, "tool:x"},
       {{"generate", "-f", "/no/such/file"}, "/no/such/file"},
       {{"generate", "--token-ids", "/dev/null"}, "token id"},
+      {{"generate", "-p", "a", "-p", "b"}, "--prompt is given 2 times: must be given once"},
+      {{"generate", "-p", "a", "--timeout", "1", "--timeout", "2"}, "--timeout is given 2 times"},
+      {{"score", "-p", "a"}, "no continuation"},
+      {{"score", "-c", "a", "--growth-cap", "16"}, "--growth-cap"},
+      {{"score", "-c", "caf\xE9"}, "byte 3"},
+      {{"score", "-f", "-", "--continuations", "-"}, "cannot both be -"},
+      {{"context"}, "subcommand"},
+      {{"context", "create"}, "no prompt"},
+      {{"context", "show"}, "id"},
       {{"plan"}, "--prompt-tokens"},
       {{"plan", "-t", "9", "--sensitivities", "/dev/null"}, "/dev/null"},
       {{"calibrate", "--text-file", "/dev/null"}, "/dev/null"},
@@ -254,6 +317,12 @@ TEST_F(CliTest, HelpOfEveryCommandExitsWith0AndFitsTheWidth) {
                                              {"profile"},
                                              {"profile", "list"},
                                              {"profile", "delete"},
+                                             {"score"},
+                                             {"context"},
+                                             {"context", "create"},
+                                             {"context", "list"},
+                                             {"context", "show"},
+                                             {"context", "delete"},
                                              {"plan"},
                                              {"model"},
                                              {"health"},
