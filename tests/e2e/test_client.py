@@ -416,3 +416,29 @@ def test_progress_on_a_terminal(server, environment):
     assert text.rstrip().splitlines()[-1].count("█") > 5
 
 
+
+
+def test_a_context_is_made_once_and_asked(run, server, tmp_path):
+    document = tmp_path / "report.txt"
+    document.write_text("The bridge over the Elbe was opened in 1911. " * 20, encoding="utf-8")
+    made = run("context", "create", "--prompt-file", document, "--stats")
+    context = made.stdout.strip()
+    assert re.fullmatch(r"[0-9a-f]{32}", context)
+    assert "a chat" in made.stderr and "expires" in made.stderr
+    ask = ["--context", context, "--prompt", "When was it opened?"]
+    answer = run("generate", *ask, "--max-tokens", "12", "--stats")
+    assert answer.stdout.strip()
+    tokens = json.loads(run("context", "show", context, "--json").stdout)["context"]["tokens"]
+    assert f"context {tokens}" in answer.stderr
+    # The same again, and from a chat's first turn.
+    assert run("generate", *ask, "--max-tokens", "12").stdout == answer.stdout
+    assert run("chat", "--context", context, "--max-tokens", "12", stdin="When was it opened?\n").stdout == answer.stdout
+    scores = json.loads(run("score", *ask, "-c", answer.stdout.rstrip("\n"), "-c", "Bananas", "--json").stdout)
+    first, second = (entry["logprob"] for entry in scores["continuations"])
+    assert first > second
+    assert scores["usage"]["context_tokens"] == tokens
+    listed = [json.loads(line)["context_id"] for line in run("context", "list", "--json").stdout.splitlines()]
+    assert listed == [context]
+    assert run("context", "delete", context).stdout == f"Deleted context {context}.\n"
+    assert "No context" in run("context", "list").stderr
+    assert "NOT_FOUND" in run("generate", *ask, code=1).stderr
