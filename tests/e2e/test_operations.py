@@ -400,12 +400,17 @@ def test_exposition_format(server):
         if kinds.get(name) == "counter":
             assert name.endswith("_total") and all(value >= 0 for _, value in found)
     for name, kind in kinds.items():
-        if kind != "histogram" or name == "ripplekv_request_duration_seconds":
+        if kind != "histogram":
             continue
-        buckets = samples.get(f"{name}_bucket", [])
-        counts = [value for _, value in buckets]
-        assert counts == sorted(counts) and '+Inf' in buckets[-1][0], name
-        assert counts[-1] == samples[f"{name}_count"][0][1]
+        series = {}  # by the labels besides the bucket's
+        for labels, value in samples.get(f"{name}_bucket", []):
+            bucket = re.search(r',?le="([^"]+)"', labels)
+            series.setdefault(labels.replace(bucket[0], ""), []).append((bucket[1], value))
+        assert len(series) == len(samples.get(f"{name}_count", []))
+        totals = [value for _, value in samples.get(f"{name}_count", [])]
+        for buckets, total in zip(series.values(), totals, strict=True):
+            counts = [value for _, value in buckets]
+            assert counts == sorted(counts) and buckets[-1] == ("+Inf", total), name
 
 
 def test_metrics_of_one_request(start, long_model):
