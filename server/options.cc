@@ -39,13 +39,19 @@ CLI::Validator NumberThat(std::string range, std::string complaint, Accept accep
       range);
 }
 
+// A bound as it is typed: 31536000, not 3.1536e+07.
+std::string Bound(double bound) {
+  return bound == std::floor(bound) ? absl::StrCat(static_cast<int64_t>(bound))
+                                    : absl::StrCat(bound);
+}
+
 CLI::Validator AboveZeroTo(double high) {
-  return NumberThat<double>(absl::StrCat("above 0 to ", high), "",
+  return NumberThat<double>(absl::StrCat("above 0 to ", Bound(high)), "",
                             [=](double value) { return value > 0 && value <= high; });
 }
 
 CLI::Validator Between(double low, double high) {
-  return NumberThat<double>(absl::StrCat(low, " to ", high), "within ",
+  return NumberThat<double>(absl::StrCat(Bound(low), " to ", Bound(high)), "within ",
                             [=](double value) { return value >= low && value <= high; });
 }
 

@@ -264,6 +264,7 @@ TEST(ParseOptions, HelpExplainsEachWithDefaultRangeAndVariable) {
   }
   EXPECT_THAT(parsed.exit.text, HasSubstr("RIPPLEKV_KV_MEMORY"));
   EXPECT_THAT(parsed.exit.text, HasSubstr("above 0 to 1"));
+  EXPECT_THAT(parsed.exit.text, HasSubstr("[0 to 31536000]"));
   EXPECT_THAT(parsed.exit.text, HasSubstr("256MiB"));
 }
 
