@@ -14,7 +14,6 @@ line is not held. Needs what scripts/install.sh --tests installs.
 
 import argparse
 import asyncio
-import contextlib
 import json
 import math
 import os
@@ -22,76 +21,13 @@ import pathlib
 import shlex
 import statistics
 import sys
-import tempfile
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
-
-from compare_kvpress import prompt_ids  # noqa: E402
-from service import Server, stubs  # noqa: E402
-from streams import Answer, aio_stubs, capacity, offer, stream, until  # noqa: E402
+from bench_server import SOURCE, endless, gaps_between, idle, make_contexts, now, quantile, server_of, streaming
+from compare_kvpress import prompt_ids
+from service import stubs
+from streams import aio_stubs, capacity, offer, stream, until
 
 MIB = 1 << 20
-
-
-def quantile(values, q):
-    """The smallest value that at least a share q of them does not exceed."""
-    return sorted(values)[math.ceil(q * len(values)) - 1]
-
-
-def endless(ids, max_tokens, **more):
-    return {"token_ids": {"ids": ids}, "stopping": {"max_tokens": max_tokens, "ignore_eos": True}, **more}
-
-
-@contextlib.contextmanager
-def server_of(arguments, **options):
-    with tempfile.TemporaryDirectory(prefix="ripplekv-bench-") as folder:
-        options = {
-            "model": arguments.model,
-            "threads": arguments.threads,
-            "calibration": "off",
-            "retention": arguments.retention,
-            "min_positions": 0,
-            "profile_dir": pathlib.Path(folder) / "profiles",
-            **options,
-        }
-        with Server(arguments.build / "ripplekv-server", pathlib.Path(folder) / "log", **options) as server:
-            yield server
-
-
-@contextlib.asynccontextmanager
-async def streaming(stub, prompts, max_tokens, at_least=10):
-    """Clients that stream while the block runs: their answers so far. Each has had `at_least` tokens at its start."""
-    answers = [Answer() for _ in prompts]
-    tasks = [
-        asyncio.create_task(stream(stub, answer, **endless(ids, max_tokens)))
-        for ids, answer in zip(prompts, answers, strict=True)
-    ]
-    try:
-        await until(lambda: all(len(answer.ids) >= at_least for answer in answers), 600, "the streams")
-        yield answers
-        over = [answer for answer in answers if answer.code is not None]
-        assert not over, f"a stream ended before the measurement did: {over[0].code} {over[0].message}"
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def gaps_between(answers, begin, end):
-    return [gap for answer in answers for gap in answer.gaps(begin, end)]
-
-
-def now():
-    return asyncio.get_running_loop().time()  # time.monotonic()'s
-
-
-async def idle(server):
-    metrics = None
-    while metrics is None or metrics["ripplekv_requests_running"] or metrics["ripplekv_kv_used_bytes"]:
-        metrics = await asyncio.to_thread(server.metrics)
-        await asyncio.sleep(0.05)
-    return metrics
 
 
 # --- stall ---
@@ -108,8 +44,8 @@ def mean_slice(before, after, kind):
 
 
 async def one_stall(server, stub, arguments, ids):
-    prompts = [ids[64 * i : 64 * (i + 1)] for i in range(arguments.clients)]
-    async with streaming(stub, prompts, 4000) as answers:
+    requests = [endless(ids[64 * i : 64 * (i + 1)], 4000) for i in range(arguments.clients)]
+    async with streaming(stub, requests) as answers:
         begin = now()
         await asyncio.sleep(arguments.alone_seconds)
         before, sent = await asyncio.to_thread(server.metrics), now()
@@ -157,14 +93,15 @@ async def stall(arguments):
 # --- batch ---
 
 
-async def decode_rate(server, stub, prompts, new_tokens):
+async def decode_rate(server, stub, contexts, new_tokens):
     """Tokens a second of all, from when the last of them has its first token until that one has new_tokens more."""
-    async with streaming(stub, prompts, 4000, at_least=1) as answers:
+    requests = [endless([0], 4000, context_id=context) for context in contexts]
+    async with streaming(stub, requests, at_least=1) as answers:
         begin = now()
         last = min(answers, key=lambda answer: len(answer.ids))
         had, target = [len(answer.ids) for answer in answers], len(last.ids) + new_tokens
         await until(lambda: len(last.ids) >= target, 600, "the tokens")
-        rate = sum(len(answer.ids) - n for answer, n in zip(answers, had)) / (now() - begin)
+        rate = sum(len(answer.ids) - n for answer, n in zip(answers, had, strict=True)) / (now() - begin)
     await idle(server)
     return rate
 
@@ -173,14 +110,15 @@ async def batch(arguments):
     n, length = arguments.clients, arguments.prompt_tokens
     ids = prompt_ids(arguments.model, n * length)
     prompts = [ids[length * i : length * (i + 1)] for i in range(n)]
-    with server_of(arguments, kv_memory="768MiB") as server:
+    with server_of(arguments, kv_memory="1536MiB") as server:
         channel, stub = aio_stubs(server.address)
         async with channel:
-            await decode_rate(server, stub, prompts[:1], 16)
+            contexts = await make_contexts(stub, prompts)
+            await decode_rate(server, stub, contexts[:1], 16)
             rounds = []
             for i in range(arguments.rounds):
-                alone = await decode_rate(server, stub, [prompts[i % n]], arguments.new_tokens)
-                together = await decode_rate(server, stub, prompts, arguments.new_tokens)
+                alone = await decode_rate(server, stub, [contexts[i % n]], arguments.new_tokens)
+                together = await decode_rate(server, stub, contexts, arguments.new_tokens)
                 rounds.append({"alone": alone, "together": together, "ratio": together / alone})
                 print_round(arguments, rounds[-1])
     ratio = statistics.median(r["ratio"] for r in rounds)
@@ -280,7 +218,7 @@ def measure_profile(server, arguments):
 
 async def calibrate(arguments):
     ids = prompt_ids(arguments.model, 64 * arguments.clients)
-    prompts = [ids[64 * i : 64 * (i + 1)] for i in range(arguments.clients)]
+    requests = [endless(ids[64 * i : 64 * (i + 1)], 8000) for i in range(arguments.clients)]
     # Settings of its own, so that the server's own calibration would be another one: one small example.
     own = {"calibration": "embedded", "calibration_examples": 1, "calibration_prefix": 64, "calibration_window": 1}
     with server_of(arguments, kv_memory="1GiB", **own) as server:
@@ -291,7 +229,7 @@ async def calibrate(arguments):
             for _ in range(arguments.rounds):
                 profile, idle_seconds = await asyncio.to_thread(measure_profile, server, arguments)
                 profiles.add(profile)
-                async with streaming(stub, prompts, 8000) as answers:
+                async with streaming(stub, requests) as answers:
                     begin = now()
                     await asyncio.sleep(arguments.alone_seconds)
                     alone = gaps_between(answers, begin, now())
@@ -347,14 +285,30 @@ async def overload(arguments):
         "accepted_of_capacity": codes.get("OK", 0) / (rate * arguments.seconds),
         "refusal_median_s": statistics.median(refused),
         "refusal_p99_s": quantile(refused, 0.99),
-        "free_afterwards": after["ripplekv_kv_used_bytes"] == 0,
+        "kv_bytes_afterwards": after["ripplekv_kv_used_bytes"],
         "line": f"at {arguments.times:g} times the capacity, accepted requests finish, the others get RESOURCE_EXHAUSTED "
-        "within 50 ms (median), nothing else",
-        "holds": set(codes) == {"OK", "RESOURCE_EXHAUSTED"} and complete and statistics.median(refused) < 0.05,
+        "within 50 ms (median), nothing else, and every page is free afterwards",
+        "holds": not after["ripplekv_kv_used_bytes"]
+        and set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
+        and complete
+        and statistics.median(refused) < 0.05,
     }
 
 
 # --- Command line ---
+
+HELP = {
+    "clients": "requests at once",
+    "prompt_tokens": "of the prompt that is prefilled",
+    "new_tokens": "of each output",
+    "rounds": "repetitions",
+    "alone_seconds": "how long the clients stream undisturbed first",
+    "examples": "of the calibration",
+    "prefix_tokens": "of the calibration",
+    "times": "offered requests, of the capacity",
+    "seconds": "how long they are offered",
+    "capacity_seconds": "how long the capacity is measured",
+}
 
 
 def rounded(value):
@@ -383,7 +337,7 @@ def main():
         sub.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the server")
         sub.add_argument("--retention", type=float, default=0.1, help="of the server's plan, which is uniform")
         for name, value in numbers.items():
-            sub.add_argument("--" + name.replace("_", "-"), type=type(value), default=value, help=" ")
+            sub.add_argument("--" + name.replace("_", "-"), type=type(value), default=value, help=HELP[name])
         sub.add_argument("--json", action="store_true", help="print all figures as JSON")
         sub.set_defaults(function=function)
 
