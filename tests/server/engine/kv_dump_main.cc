@@ -5,6 +5,7 @@
 //   ripplekv-kv-dump model=FILE tokens=FILE.i32 out=DIR [compute=fp32|bf16] [threads=N]
 //   [retention=X|full]
 //                    [sensitivity=FILE.f64] [steps=N] [forced=FILE.i32] [kv_memory=BYTES]
+//                    [question=FILE.i32]
 //
 // sensitivity: one s_l a layer, allocated by ripple; without it layers keep alike. steps: greedy
 // decode steps; forced: the tokens to feed instead. min_positions is 0, the selector the default
@@ -13,14 +14,21 @@
 // DIR/budgets.i64 [layers], DIR/kept.i32 (per layer [kv_heads, b_l]), DIR/fed.i32 [steps],
 // DIR/logits.f32 [1 + steps, vocab] (after the prompt, then after each fed token). Standard output:
 // one "name value" a line.
+//
+// question: token ids that go on from the prompt, which is a context then: prefilled over its
+// compressed rows, as requests over contexts are. The steps and the logits come after the question.
+// Needs compute=fp32; DIR/keys.f32 and DIR/values.f32 (per layer [kv_heads, b_l, d]) are the
+// context's rows, read after the last step.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +76,33 @@ absl::StatusOr<Plan> MakePlan(int layers, std::map<std::string, std::string>& ar
   return Plan::Make(spec);
 }
 
+// Per layer and KV head, row by row.
+std::vector<int32_t> Positions(const SequenceCache& cache) {
+  std::vector<int32_t> positions;
+  for (int l = 0; l < cache.layers(); ++l) {
+    for (int h = 0; h < cache.layout().kv_heads; ++h) {
+      for (int64_t r = 0; r < cache.rows(l); ++r) positions.push_back(cache.RowPosition(l, h, r));
+    }
+  }
+  return positions;
+}
+
+// A cache's fp32 keys (or values), likewise.
+std::vector<float> Rows(const SequenceCache& cache, bool keys) {
+  std::vector<float> rows;
+  const auto d = static_cast<size_t>(cache.layout().head_dim);
+  for (int l = 0; l < cache.layers(); ++l) {
+    for (int h = 0; h < cache.layout().kv_heads; ++h) {
+      for (int64_t r = 0; r < cache.rows(l); ++r) {
+        const std::byte* row = keys ? cache.KeyRow(l, h, r) : cache.ValueRow(l, h, r);
+        rows.resize(rows.size() + d);
+        std::memcpy(rows.data() + rows.size() - d, row, d * sizeof(float));
+      }
+    }
+  }
+  return rows;
+}
+
 absl::Status Run(std::map<std::string, std::string> args) {
   ThreadPool pool(std::atoi(args["threads"].c_str()));
   auto decoder = LoadDecoder(args["model"], args["compute"], &pool);
@@ -80,6 +115,11 @@ absl::Status Run(std::map<std::string, std::string> args) {
       forced.empty() ? std::atoll(args["steps"].c_str()) : static_cast<int64_t>(forced.size());
   const auto tokens = static_cast<int64_t>(prompt.size());
   if (prompt.empty()) return absl::InvalidArgumentError("tokens= names no file of token ids");
+  const auto question = ReadFile<int32_t>(args["question"]);
+  const auto question_tokens = static_cast<int64_t>(question.size());
+  if (!question.empty() && args["compute"] != "fp32") {
+    return absl::InvalidArgumentError("question= writes the context's rows: give compute=fp32");
+  }
 
   auto plan = MakePlan(c.layers, args);
   if (!plan.ok()) return plan.status();
@@ -91,7 +131,8 @@ absl::Status Run(std::map<std::string, std::string> args) {
       KvPageLayout::For(type, c.kv_heads, c.head_dim,
                         KvPageLayout::BytesForRowsPerPage(type, c.kv_heads, c.head_dim, 32));
   const size_t full_layer =
-      static_cast<size_t>(tokens * 2 * c.kv_heads * c.head_dim) * KvTypeBytes(type);
+      static_cast<size_t>((tokens + question_tokens) * 2 * c.kv_heads * c.head_dim) *
+      KvTypeBytes(type);
   auto arena =
       PageArena::Create({.total_bytes = std::strtoull(args["kv_memory"].c_str(), nullptr, 10),
                          .page_bytes = layout.page_bytes,
@@ -99,7 +140,7 @@ absl::Status Run(std::map<std::string, std::string> args) {
   if (!arena.ok()) return arena.status();
   std::vector<LayerPool> pools = MakeLayerPools(c.layers, arena->get());
   std::vector<int64_t> capacity;
-  for (int64_t rows : budgets->layer) capacity.push_back(rows + steps);
+  for (int64_t rows : budgets->layer) capacity.push_back(rows + (question.empty() ? steps : 0));
   auto cache = SequenceCache::Reserve(absl::MakeSpan(pools), layout, capacity);
   if (!cache.ok()) return cache.status();
 
@@ -108,10 +149,10 @@ absl::Status Run(std::map<std::string, std::string> args) {
                    .budgets = &*budgets,
                    .selector = plan->selector(),
                    .sinks = plan->sinks()});
-  const SequenceCache* one = &*cache;
+  std::vector<const SequenceCache*> caches = {&*cache};
   while (!prefill.done()) {
     if (absl::Status s = prefill.Step(); !s.ok()) return s;
-    if (absl::Status s = CheckKvInvariants(**arena, pools, {&one, 1}); !s.ok()) return s;
+    if (absl::Status s = CheckKvInvariants(**arena, pools, caches); !s.ok()) return s;
   }
   const auto vocab = static_cast<size_t>(c.vocab);
   std::vector<float> logits(vocab * static_cast<size_t>(1 + steps));
@@ -120,12 +161,7 @@ absl::Status Run(std::map<std::string, std::string> args) {
             << full_layer << "\npage_bytes " << layout.page_bytes << "\nrows_per_page "
             << layout.rows_per_page << "\nkept_page_bytes " << cache->bytes() << "\n";
 
-  std::vector<int32_t> kept;
-  for (int l = 0; l < c.layers; ++l) {
-    for (int h = 0; h < c.kv_heads; ++h) {
-      for (int64_t r = 0; r < cache->rows(l); ++r) kept.push_back(cache->RowPosition(l, h, r));
-    }
-  }
+  const std::vector<int32_t> kept = Positions(*cache);
 
   DecodeStep decode(decoder->get());
   std::vector<float> again(vocab);
@@ -138,20 +174,43 @@ absl::Status Run(std::map<std::string, std::string> args) {
   std::cout << "next_token_kl " << KlDivergenceOfLogits(logits.data(), again.data(), c.vocab)
             << "\n";
 
+  SequenceCache* sequence = &*cache;
+  std::optional<SequenceCache> over;
+  if (!question.empty()) {
+    for (int64_t& rows : capacity) rows += question_tokens + steps;
+    auto reserved = SequenceCache::ReserveOver(*cache, absl::MakeSpan(pools), capacity);
+    if (!reserved.ok()) return reserved.status();
+    over = *std::move(reserved);
+    sequence = &*over;
+    caches.push_back(sequence);
+    Prefill asked(decoder->get(), arena->get(), sequence,
+                  {.tokens = question, .keep = KeepRows::kAll, .first_position = tokens});
+    while (!asked.done()) {
+      if (absl::Status s = asked.Step(); !s.ok()) return s;
+      if (absl::Status s = CheckKvInvariants(**arena, pools, caches); !s.ok()) return s;
+    }
+    asked.LastLogits(logits.data());
+  }
+
   std::vector<int32_t> fed;
   for (int64_t step = 0; step < steps; ++step) {
     const float* last = logits.data() + static_cast<size_t>(step) * vocab;
     const auto greedy = static_cast<int32_t>(std::max_element(last, last + vocab) - last);
     fed.push_back(forced.empty() ? greedy : forced[static_cast<size_t>(step)]);
-    const DecodeRow row = {
-        .token = fed.back(), .position = static_cast<int32_t>(tokens + step), .cache = &*cache};
+    const DecodeRow row = {.token = fed.back(),
+                           .position = static_cast<int32_t>(tokens + question_tokens + step),
+                           .cache = sequence};
     if (absl::Status s =
             decode.Run({&row, 1}, logits.data() + static_cast<size_t>(step + 1) * vocab);
         !s.ok())
       return s;
-    if (absl::Status s = CheckKvInvariants(**arena, pools, {&one, 1}); !s.ok()) return s;
+    if (absl::Status s = CheckKvInvariants(**arena, pools, caches); !s.ok()) return s;
   }
   const std::string out = args["out"] + "/";
+  if (!question.empty() && (!WriteFile(out + "keys.f32", Rows(*cache, /*keys=*/true)) ||
+                            !WriteFile(out + "values.f32", Rows(*cache, /*keys=*/false)))) {
+    return absl::UnavailableError("cannot write into out=" + args["out"]);
+  }
   if (!WriteFile(out + "budgets.i64", budgets->layer) || !WriteFile(out + "kept.i32", kept) ||
       !WriteFile(out + "fed.i32", fed) || !WriteFile(out + "logits.f32", logits)) {
     return absl::UnavailableError("cannot write into out=" + args["out"]);
@@ -164,7 +223,8 @@ int Main(int argc, char** argv) {
                                              {"out", "."},        {"compute", "fp32"},
                                              {"threads", "2"},    {"retention", "full"},
                                              {"sensitivity", ""}, {"steps", "0"},
-                                             {"forced", ""},      {"kv_memory", "1073741824"}};
+                                             {"forced", ""},      {"kv_memory", "1073741824"},
+                                             {"question", ""}};
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const size_t equals = arg.find('=');
