@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -92,6 +93,19 @@ absl::Status CalibrationJob::Step() {
     TellListeners(cancelled);
     return absl::OkStatus();
   }
+  try {
+    return Measure();
+  } catch (const std::exception& e) {
+    // Left to the caller, it would look as if the server had dropped the job.
+    probe_.reset();
+    const absl::Status failed =
+        absl::InternalError(absl::StrCat("a slice of the measurement failed: ", e.what()));
+    End(failed);
+    return failed;
+  }
+}
+
+absl::Status CalibrationJob::Measure() {
   if (probe_ == nullptr) {
     auto probe = spec_.make_probe(key().settings, std::move(spec_.examples));
     if (!probe.ok()) {

@@ -73,6 +73,8 @@ class CalibrationJob final : public BackgroundJob {
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// One slice of the measurement; a finished one is stored.
+  absl::Status Measure();
   void ReportProgress();
   /// False where the job was cancelled while the last slice ran.
   bool BeginStoring();

@@ -1,6 +1,7 @@
 #include "calibration/probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -102,8 +103,7 @@ absl::Status Probe::Step() {
   if (done()) return absl::OkStatus();
   ++slices_done_;
   if (layer_ == decoder_->config().layers) {
-    TakeDivergences(group_[static_cast<size_t>(in_group_)]);
-    return absl::OkStatus();
+    return TakeDivergences(group_[static_cast<size_t>(in_group_)]);
   }
   if (absl::Status s = RunLayer(group_[static_cast<size_t>(in_group_)]); !s.ok()) return s;
   if (++in_group_ == static_cast<int>(group_.size())) {
@@ -246,7 +246,7 @@ void Probe::PerturbLayerValues(int example_index) {
 }
 
 /// One tile of window rows: the logits of up to batching_.variants variants against the clean ones.
-void Probe::TakeDivergences(Example& example) {
+absl::Status Probe::TakeDivergences(Example& example) {
   const ModelConfig& config = decoder_->config();
   const int rows = std::min(kTileRows, settings_.window_tokens - row_);
   const int64_t vocab = config.vocab;
@@ -271,15 +271,21 @@ void Probe::TakeDivergences(Example& example) {
       }
     });
   }
-  if (variant_ < config.layers) return;
+  if (variant_ < config.layers) return absl::OkStatus();
   variant_ = 0;
   row_ += rows;
-  if (row_ < settings_.window_tokens) return;
+  if (row_ < settings_.window_tokens) return absl::OkStatus();
   row_ = 0;
   for (int l = 0; l < config.layers; ++l) {
     const double* const kl = example.kl.data() + static_cast<int64_t>(l) * settings_.window_tokens;
     double sum = 0;
     for (int t = 0; t < settings_.window_tokens; ++t) sum += kl[t];
+    if (!std::isfinite(sum)) {
+      return absl::InternalError(absl::StrCat("the divergence of layer ", l, " in example ",
+                                              example.index,
+                                              " is not a number: with its values perturbed by eta ",
+                                              settings_.eta, " the model's logits are not finite"));
+    }
     // Rounding may take a divergence near 0 below it.
     divergences_[static_cast<size_t>(example.index)][static_cast<size_t>(l)] =
         std::max(0.0, sum / settings_.window_tokens);
@@ -289,6 +295,7 @@ void Probe::TakeDivergences(Example& example) {
     in_group_ = 0;
     if (!done()) StartGroup();
   }
+  return absl::OkStatus();
 }
 
 }  // namespace ripplekv

@@ -72,7 +72,7 @@ class Probe final : public SensitivityProbe {
   absl::Status RunLayer(Example& example);
   absl::Status RunTokens(int first, int count, std::byte* v, float* hidden);
   void PerturbLayerValues(int example_index);
-  void TakeDivergences(Example& example);
+  absl::Status TakeDivergences(Example& example);
   float* Window(Example& example, int variant) const;  // [window_tokens, hidden]
 
   Decoder* decoder_;

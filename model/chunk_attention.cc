@@ -1,11 +1,13 @@
 #include "model/chunk_attention.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 
@@ -19,11 +21,16 @@ at::ScalarType ScalarTypeOf(KvType type) {
   return type == KvType::kF32 ? at::kFloat : at::kBFloat16;
 }
 
+// LibTorch splits the keys of very few queries (1 to 3 in version 2.13) by the number of threads,
+// and bits with them: fewer are padded to so many, whose results nobody reads.
+constexpr int64_t kLeastQueries = 32;
+
 absl::Status ScaledDotProductAttention(const ChunkAttentionArgs& args) {
   try {
     c10::InferenceMode inference;
     const int64_t d = args.head_dim;
     const int64_t n = args.queries;
+    const int64_t padded = std::max(n, kLeastQueries);
     const int64_t rows = args.cached + n;
     const auto options = at::TensorOptions().dtype(ScalarTypeOf(args.type));
     const int64_t q_row = static_cast<int64_t>(args.heads) * d;
@@ -31,22 +38,24 @@ absl::Status ScaledDotProductAttention(const ChunkAttentionArgs& args) {
     const auto blob = [&](const void* data, at::IntArrayRef sizes, at::IntArrayRef strides) {
       return at::from_blob(const_cast<void*>(data), sizes, strides, options);
     };
-    const at::Tensor q = blob(args.q, {1, args.heads, n, d}, {n * q_row, d, q_row, 1});
+    at::Tensor q = blob(args.q, {1, args.heads, n, d}, {n * q_row, d, q_row, 1});
+    if (padded > n) q = at::constant_pad_nd(q, {0, 0, 0, padded - n});
     const at::Tensor k = blob(args.k, {1, args.kv_heads, rows, d},
                               {args.kv_heads * args.kv_head_stride, args.kv_head_stride, d, 1});
     const at::Tensor v = blob(args.v, {1, args.kv_heads, rows, d},
                               {args.kv_heads * args.kv_head_stride, args.kv_head_stride, d, 1});
     std::optional<at::Tensor> mask;
-    if (args.cached > 0 && n > 1) {
-      mask = at::ones({n, rows}, at::TensorOptions().dtype(at::kBool)).tril_(args.cached);
+    const bool causal = args.cached == 0 && padded == n;
+    if (!causal) {
+      // Padding sees all rows.
+      mask = at::ones({padded, rows}, at::TensorOptions().dtype(at::kBool)).tril_(args.cached);
     }
-    const bool causal = args.cached == 0;
     const bool grouped = args.heads != args.kv_heads;
     const at::Tensor out =
         at::scaled_dot_product_attention(q, k, v, mask, 0.0, causal, std::nullopt, grouped);
     at::Tensor target =
         at::from_blob(args.out, {1, args.heads, n, d}, {n * q_row, d, q_row, 1}, options);
-    target.copy_(out);
+    target.copy_(out.narrow(2, 0, n));
     return absl::OkStatus();
   } catch (const std::exception& e) {
     return absl::InternalError(absl::StrCat("LibTorch failed in attention over ",

@@ -15,7 +15,7 @@
 namespace ripplekv {
 
 struct ContextRegistryOptions {
-  int64_t memory_bytes = 0;   // for the pages of all contexts
+  int64_t memory_bytes = 0;   // for the pages of all contexts, and what is kept beside them
   Clock::duration idle = {};  // an unused context expires after it; zero: never
 };
 
@@ -26,7 +26,7 @@ struct ContextInfo {
   std::vector<LayerUsage> layers;  // one a layer
   int64_t kv_bytes = 0;            // of the kept rows
   int64_t full_kv_bytes = 0;       // if every position were kept
-  int64_t page_bytes = 0;          // of its pages: what the budget counts
+  int64_t page_bytes = 0;          // of its pages and what is kept beside: what the budget counts
   int users = 0;                   // leases that live
   std::chrono::system_clock::time_point created;
   Clock::time_point last_used;

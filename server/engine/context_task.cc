@@ -17,6 +17,11 @@ ContextTask::ContextTask(int64_t id, const TaskResources& resources,
                 .sinks = request_->plan->sinks()});
 }
 
+int64_t ContextTask::KeptBytes(const ModelConfig& config, int64_t tokens) {
+  return int64_t{config.vocab} * static_cast<int64_t>(sizeof(float)) +
+         tokens * static_cast<int64_t>(sizeof(int32_t));
+}
+
 absl::Status ContextTask::OnPrefilled() {
   std::vector<float> logits(static_cast<size_t>(vocab()));
   prefill_->LastLogits(logits.data());
@@ -31,7 +36,8 @@ absl::Status ContextTask::OnPrefilled() {
   info_.layers = usage.layers;
   info_.kv_bytes = static_cast<int64_t>(usage.kept_bytes);
   info_.full_kv_bytes = static_cast<int64_t>(usage.full_bytes);
-  info_.page_bytes = static_cast<int64_t>(cache_.bytes());
+  info_.page_bytes =
+      static_cast<int64_t>(cache_.bytes()) + KeptBytes(resources_.decoder->config(), info_.tokens);
   info_.created = std::chrono::system_clock::now();
   info_.origin = std::move(origin);
   info_.plan_profile_id = request_->plan->profile_id();
@@ -39,7 +45,12 @@ absl::Status ContextTask::OnPrefilled() {
   info_.last_used = now;
   // The rows are there before anybody can ask for them: both belong to this thread.
   info_.id = registry_->Add(*std::move(slot_), request.owner, info_, now);
-  store_->emplace(info_.id, ContextRows{std::move(cache_), std::move(logits)});
+  try {
+    store_->emplace(info_.id, ContextRows{std::move(cache_), std::move(logits)});
+  } catch (...) {
+    registry_->Delete(request.owner, info_.id).IgnoreError();  // it was added a moment ago
+    throw;
+  }
   done_ = true;
   return absl::OkStatus();
 }

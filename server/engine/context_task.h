@@ -20,6 +20,10 @@ class ContextTask final : public Task {
   ContextTask(int64_t id, const TaskResources& resources, std::unique_ptr<QueuedRequest> request,
               TaskHoldings holdings, ContextRegistry* registry, ContextStore* store);
 
+  /// Bytes that a context keeps beside its pages, which count with them: its tokens and the logits
+  /// after the last one.
+  static int64_t KeptBytes(const ModelConfig& config, int64_t tokens);
+
   bool done() const override { return done_; }
   void Complete() override;
 

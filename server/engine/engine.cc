@@ -8,9 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "calibration/policy/selector.h"
 #include "server/engine/context_registry.h"
+#include "server/engine/context_task.h"
 #include "server/engine/engine_loop.h"
 #include "server/engine/engine_shared.h"
+#include "server/engine/generate_task.h"
 #include "server/engine/prefill.h"
 #include "server/engine/request_validation.h"
 #include "server/engine/score_task.h"
@@ -141,34 +144,58 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
   }
   const std::shared_ptr<const ContextLease> context = ContextOf(request);
   std::vector<int64_t> base_rows;
+  int64_t pages = arena_pages_;  // that the request can have at most: its context's stay
   if (context != nullptr) {
-    for (const LayerUsage& layer : context->info().layers) base_rows.push_back(layer.positions);
+    for (const LayerUsage& layer : context->info().layers) {
+      base_rows.push_back(layer.positions);
+      pages -= layout_.PagesFor(layer.positions);
+    }
   }
   AdmissionRequest wanted = {.size = request.kv.size,
                              .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
                              .base_rows = base_rows};
   int64_t longest = wanted.prompt_tokens;  // that is pushed through the layers at once
-  queued->work_bytes = static_cast<size_t>(config_.vocab) * sizeof(float);
   if constexpr (std::is_same_v<Request, GenerateRequest>) {
     queued->max_tokens = EffectiveMaxTokens(request, limits_);
     wanted.max_tokens = queued->max_tokens;
     wanted.growth_cap = request.kv.growth_cap.value_or(options_.growth_cap);
-    queued->measure_kl = request.next_token_kl || (context == nullptr && Sampled());
+    queued->measure_kl = request.next_token_kl;
   } else if constexpr (std::is_same_v<Request, ScoreRequest>) {
     for (const auto& ids : request.continuations) {
       longest = std::max(longest, static_cast<int64_t>(ids.size()));
     }
-    queued->work_bytes = ScoreTask::WorkBytes(config_);
   }
-  queued->work_bytes += Prefill::WorkBytes(config_, longest);
+  auto admission = AdmitOrExplain(*queued->plan, wanted, layout_, pages);
+  if (!admission.ok()) return admission.status();
+  queued->admission = *std::move(admission);
+  if constexpr (std::is_same_v<Request, GenerateRequest>) {
+    int64_t tracked_rows = 0;
+    if (wanted.growth_cap > 0) {
+      for (int64_t rows : queued->admission.capacity_rows) tracked_rows += rows;
+    }
+    queued->decode_work_bytes = GenerateTask::WorkBytes(config_, tracked_rows);
+    // Sampling is drawn last: what is refused would use the share up.
+    queued->measure_kl = queued->measure_kl || (context == nullptr && Sampled());
+  } else if constexpr (std::is_same_v<Request, ScoreRequest>) {
+    queued->decode_work_bytes = ScoreTask::WorkBytes(config_);
+  } else {
+    queued->decode_work_bytes = static_cast<size_t>(config_.vocab) * sizeof(float);
+    const int64_t bytes = queued->admission.pages * static_cast<int64_t>(layout_.page_bytes) +
+                          ContextTask::KeptBytes(config_, wanted.prompt_tokens);
+    if (bytes > static_cast<int64_t>(options_.context_memory_bytes)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "the context takes ", bytes, " bytes, --context-memory is ",
+          options_.context_memory_bytes, ": keep less (retention) or give the server more"));
+    }
+  }
+  queued->work_bytes =
+      queued->decode_work_bytes +
+      Prefill::WorkBytes(config_, layout_.type, longest, SelectorWindow(queued->plan->selector()));
   if (queued->work_bytes > options_.work_memory_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the request's activations take ", queued->work_bytes, " bytes for ", longest,
         " tokens; --work-memory is ", options_.work_memory_bytes, ": give at least as much"));
   }
-  auto admission = AdmitOrExplain(*queued->plan, wanted, layout_, arena_pages_);
-  if (!admission.ok()) return admission.status();
-  queued->admission = *std::move(admission);
   queued->work = Work{std::move(request), std::move(sink)};
   auto handle = std::make_shared<RequestHandle>();
   queued->handle = handle;
@@ -177,7 +204,14 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
     queued->start_by = queued->submitted + options_.queue_timeout;
   }
   shared_.RequestAccepted();
-  if (absl::Status status = shared_.queue().Push(std::move(queued)); !status.ok()) {
+  absl::Status status;
+  try {
+    status = shared_.queue().Push(std::move(queued));
+  } catch (...) {
+    shared_.RequestEnded();
+    throw;
+  }
+  if (!status.ok()) {
     shared_.RequestEnded();
     return status;
   }

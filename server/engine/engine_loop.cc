@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -110,12 +111,18 @@ void EngineLoop::Admit() {
   while (tasks_.size() < static_cast<size_t>(options_.max_batch)) {
     const std::vector<const QueuedRequest*> waiting = shared_->queue().Waiting();
     if (place >= waiting.size()) return;
-    absl::StatusOr<TaskHoldings> holdings = Hold(*waiting[place]);
+    absl::StatusOr<TaskHoldings> holdings = absl::InternalError("");
+    const absl::Status tried = Guarded([&] {
+      holdings = Hold(*waiting[place]);
+      return absl::OkStatus();
+    });
+    if (!tried.ok()) holdings = tried;
     if (holdings.ok()) {
       Start(shared_->queue().Take(place), *std::move(holdings));
     } else if (!absl::IsUnavailable(holdings.status())) {
-      if (observer_ != nullptr)
+      if (observer_ != nullptr && absl::IsResourceExhausted(holdings.status())) {
         observer_->OnRefused(RefusalReason::kContextMemory, holdings.status());
+      }
       EndQueued(shared_->queue().Take(place), holdings.status());
     } else if (tasks_.empty()) {
       // Nothing at work will make room: contexts do that are in use by requests further back.
@@ -126,35 +133,42 @@ void EngineLoop::Admit() {
   }
 }
 
+int64_t EngineLoop::ContextPages() const {
+  int64_t pages = 0;
+  for (const auto& [id, rows] : contexts_) pages += rows.pages();
+  return pages;
+}
+
+int64_t EngineLoop::ContextPagesInUse(const ContextRows* besides) const {
+  std::set<const ContextRows*> used;
+  if (besides != nullptr) used.insert(besides);
+  for (const auto& [id, task] : tasks_) {
+    if (task->context() != nullptr) used.insert(task->context());
+  }
+  int64_t pages = 0;
+  for (const ContextRows* rows : used) pages += rows->pages();
+  return pages;
+}
+
 // UNAVAILABLE: no room now. Another error ends the request.
 absl::StatusOr<TaskHoldings> EngineLoop::Hold(const QueuedRequest& request) {
   absl::StatusOr<WorkReservation> work = work_.Reserve(request.work_bytes);
   if (!work.ok()) return absl::UnavailableError("");
 
   const ContextRows* context = nullptr;
-  if (request.context() != nullptr) context = &contexts_.at(request.context()->id());
-
-  std::optional<ContextSlot> slot;
-  if (std::holds_alternative<ContextWork>(request.work)) {
-    auto reserved = shared_->contexts().Reserve(
-        request.admission.pages * static_cast<int64_t>(arena_->page_bytes()), Clock::now());
-    if (!reserved.ok()) return reserved.status();
-    slot = *std::move(reserved);
-    FreeRemovedContexts();
+  if (request.context() != nullptr) {
+    const auto it = contexts_.find(request.context()->id());
+    if (it == contexts_.end()) return absl::InternalError("the context's rows are gone");
+    context = &it->second;
   }
 
   // Contexts that nobody uses give way only where the request would not fit beside them even if it
-  // were alone.
-  const auto context_pages = [this] {
-    int64_t pages = 0;
-    for (const auto& [id, rows] : contexts_) {
-      for (int l = 0; l < rows.cache.layers(); ++l) pages += rows.cache.pages(l);
+  // were alone, and would fit beside those that are in use.
+  if (request.admission.pages + ContextPagesInUse(context) <= arena_->pages()) {
+    while (request.admission.pages + ContextPages() > arena_->pages() &&
+           shared_->contexts().EvictOne(Clock::now())) {
+      FreeRemovedContexts();
     }
-    return pages;
-  };
-  while (request.admission.pages > arena_->pages() - context_pages() &&
-         shared_->contexts().EvictOne(Clock::now())) {
-    FreeRemovedContexts();
   }
 
   absl::StatusOr<SequenceCache> cache =
@@ -163,43 +177,64 @@ absl::StatusOr<TaskHoldings> EngineLoop::Hold(const QueuedRequest& request) {
                          : SequenceCache::ReserveOver(context->cache, absl::MakeSpan(pools_),
                                                       request.admission.capacity_rows);
   if (!cache.ok()) return absl::UnavailableError("");
-  return TaskHoldings{.cache = *std::move(cache),
-                      .work = *std::move(work),
-                      .context = context,
-                      .slot = std::move(slot)};
+  TaskHoldings holdings = {
+      .cache = *std::move(cache), .work = *std::move(work), .context = context, .slot = {}};
+  if (std::holds_alternative<ContextWork>(request.work)) {
+    auto slot = shared_->contexts().Reserve(
+        request.admission.pages * static_cast<int64_t>(arena_->page_bytes()) +
+            ContextTask::KeptBytes(decoder_->config(), request.prompt_tokens()),
+        Clock::now());
+    if (!slot.ok()) return slot.status();
+    holdings.slot = *std::move(slot);
+  }
+  return holdings;
 }
 
 void EngineLoop::Start(std::unique_ptr<QueuedRequest> request, TaskHoldings holdings) {
-  const QueuedRequest& r = *request;
-  RequestSink& sink = r.sink();
-  const int64_t prompt_tokens = r.prompt_tokens();
-  // The sink outlives the task's failure to start.
-  const auto keep_sink = r.work;
+  const int64_t prompt_tokens = request->prompt_tokens();
+  const std::shared_ptr<RequestSink> sink = request->shared_sink();
   const int64_t id = next_id_++;
   std::unique_ptr<Task> task;
   const absl::Status status = Guarded([&] {
-    sink.OnStart();
+    sink->OnStart();
     if (observer_ != nullptr) {
       observer_->OnAdmitted();
-      observer_->OnQueueTime(Seconds(Clock::now() - r.submitted));
+      observer_->OnQueueTime(Seconds(Clock::now() - request->submitted));
     }
-    if (std::holds_alternative<GenerateWork>(r.work)) {
+    if (std::holds_alternative<GenerateWork>(request->work)) {
       task =
           std::make_unique<GenerateTask>(id, resources_, std::move(request), std::move(holdings));
-    } else if (std::holds_alternative<ScoreWork>(r.work)) {
+    } else if (std::holds_alternative<ScoreWork>(request->work)) {
       task = std::make_unique<ScoreTask>(id, resources_, std::move(request), std::move(holdings));
     } else {
       task = std::make_unique<ContextTask>(id, resources_, std::move(request), std::move(holdings),
                                            &shared_->contexts(), &contexts_);
     }
+    tasks_.emplace(id, std::move(task));
     return absl::OkStatus();
   });
-  if (status.ok()) {
-    tasks_.emplace(id, std::move(task));
-    return;
+  if (status.ok()) return;
+  task.reset();
+  {
+    const TaskHoldings given_back = std::move(holdings);
   }
   NoteEnd(status, prompt_tokens, 0);
-  sink.OnError(status);
+  Tell(*sink, [&] { sink->OnError(status); });
+}
+
+// The end of a request: a sink that fails must not take the engine with it.
+template <typename F>
+void EngineLoop::Tell(RequestSink& sink, F&& say) {
+  const absl::Status told = Guarded([&] {
+    say();
+    return absl::OkStatus();
+  });
+  if (!told.ok()) {
+    Guarded([&] {
+      sink.OnError(told);
+      return absl::OkStatus();
+    }).IgnoreError();  // there is nobody left to tell
+  }
   shared_->RequestEnded();
 }
 
@@ -314,18 +349,12 @@ void EngineLoop::End(int64_t id, const absl::Status& status) {
   task->Release();
   Publish();
   NoteEnd(status, task->request().prompt_tokens(), task->completion_tokens());
-  if (status.ok()) {
-    task->Complete();
-  } else {
-    task->Fail(status);
-  }
-  shared_->RequestEnded();
+  Tell(task->request().sink(), [&] { status.ok() ? task->Complete() : task->Fail(status); });
 }
 
 void EngineLoop::EndQueued(std::unique_ptr<QueuedRequest> request, const absl::Status& status) {
   NoteEnd(status, request->prompt_tokens(), 0);
-  request->sink().OnError(status);
-  shared_->RequestEnded();
+  Tell(request->sink(), [&] { request->sink().OnError(status); });
 }
 
 void EngineLoop::NoteEnd(const absl::Status& status, int64_t prompt_tokens,

@@ -37,6 +37,9 @@ class EngineLoop {
   void EndDead();
   void FreeRemovedContexts();
   void Admit();
+  int64_t ContextPages() const;  // of all contexts
+  // Of those that tasks use, and of one more (may be null).
+  int64_t ContextPagesInUse(const ContextRows* besides) const;
   absl::StatusOr<TaskHoldings> Hold(const QueuedRequest& request);
   void Start(std::unique_ptr<QueuedRequest> request, TaskHoldings holdings);
   SchedulerView View() const;
@@ -48,6 +51,8 @@ class EngineLoop {
   void RunBackground();
   void End(int64_t id, const absl::Status& status);
   void EndQueued(std::unique_ptr<QueuedRequest> request, const absl::Status& status);
+  template <typename F>
+  void Tell(RequestSink& sink, F&& say);
   void NoteEnd(const absl::Status& status, int64_t prompt_tokens, int64_t completion_tokens);
   void CheckInvariants();
   void StopEverything();

@@ -38,6 +38,11 @@ GenerateTask::GenerateTask(int64_t id, const TaskResources& resources,
   StartPrefill(spec);
 }
 
+size_t GenerateTask::WorkBytes(const ModelConfig& config, int64_t tracked_rows) {
+  return Sampler::WorkBytes(config.vocab) + 2 * static_cast<size_t>(config.vocab) * sizeof(float) +
+         static_cast<size_t>(tracked_rows * config.kv_heads) * SequenceCache::kMassBytes;
+}
+
 absl::Status GenerateTask::OnPrefilled() {
   std::vector<float> logits(static_cast<size_t>(vocab()));
   prefill_->LastLogits(logits.data());
@@ -52,6 +57,7 @@ absl::Status GenerateTask::OnPrefilled() {
     prefilled_ = Clock::now();
   }
   prefill_.reset();
+  work_.ShrinkTo(request_->decode_work_bytes);
   // Rows that growth can't reach the cap of are never ranked.
   for (int l = 0; l < cache_.layers(); ++l) {
     if (cache_.capacity(l) < cache_.rows(l) + request_->max_tokens) {
@@ -71,10 +77,13 @@ absl::Status GenerateTask::MeasureNextTokenKl(absl::Span<const float> exact) {
   if (absl::Status status = resources_.decode->Run({&row, 1}, other.data()); !status.ok()) {
     return status;
   }
+  if (absl::Status status = CheckFinite(exact); !status.ok()) return status;
+  if (absl::Status status = CheckFinite(other); !status.ok()) return status;
   const auto n = static_cast<int64_t>(exact.size());
   // A divergence of nothing may come out a little below zero by rounding.
   completion_.next_token_kl = std::max(0.0, KlDivergenceOfLogits(exact.data(), other.data(), n));
   prefill_->FloorLogits(other.data());
+  if (absl::Status status = CheckFinite(other); !status.ok()) return status;
   completion_.next_token_kl_floor =
       std::max(0.0, KlDivergenceOfLogits(exact.data(), other.data(), n));
   if (resources_.observer != nullptr) {

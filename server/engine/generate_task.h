@@ -16,6 +16,11 @@ class GenerateTask final : public Task {
   GenerateTask(int64_t id, const TaskResources& resources, std::unique_ptr<QueuedRequest> request,
                TaskHoldings holdings);
 
+  /// Bytes that decoding holds beside the cache: sampler, a row of logits and one to compare it
+  /// with, and the rows' attention mass where growth is bounded (tracked_rows: the capacities'
+  /// sum).
+  static size_t WorkBytes(const ModelConfig& config, int64_t tracked_rows);
+
   bool done() const override { return done_; }
   bool decoding() const override { return !prefill_.has_value() && !done_; }
   absl::Status Prepare() override;

@@ -20,8 +20,6 @@ Prefill::Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const
       tokens_(static_cast<int64_t>(spec.tokens.size())) {
   const ModelConfig& c = decoder_->config();
   const size_t q_row = static_cast<size_t>(c.heads * c.head_dim) * KvTypeBytes(decoder_->kv_type());
-  const auto width = static_cast<size_t>(c.hidden);
-  hidden_.resize(spec_.tokens.size() * width);
   const size_t chunk = std::min(spec_.tokens.size(), static_cast<size_t>(Decoder::kChunkTokens));
   q_.resize(chunk * q_row);
   attention_.resize(chunk * q_row);
@@ -30,17 +28,24 @@ Prefill::Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const
   } else {
     snapkv_.window = 0;
   }
-  decoder_->Embed(spec_.tokens, hidden_.data());
-  if (spec_.measure_floor) {
-    floor_hidden_.assign(hidden_.end() - static_cast<std::ptrdiff_t>(width), hidden_.end());
-  }
   base_ = cache_->rows(0);
   layer_work_ = LayerWork(c, tokens_, base_);
 }
 
-size_t Prefill::WorkBytes(const ModelConfig& c, int64_t tokens) {
-  return static_cast<size_t>(tokens) * sizeof(float) *
-         static_cast<size_t>(c.hidden + c.heads + c.kv_heads);
+// Not before the first slice: a prompt that waits for others holds no residual stream.
+void Prefill::Embed() {
+  const auto width = static_cast<size_t>(decoder_->config().hidden);
+  hidden_.resize(spec_.tokens.size() * width);
+  decoder_->Embed(spec_.tokens, hidden_.data());
+  if (spec_.measure_floor) {
+    floor_hidden_.assign(hidden_.end() - static_cast<std::ptrdiff_t>(width), hidden_.end());
+  }
+}
+
+size_t Prefill::WorkBytes(const ModelConfig& c, KvType type, int64_t tokens, int window) {
+  const int64_t chunk = std::min<int64_t>(tokens, Decoder::kChunkTokens);
+  return static_cast<size_t>(tokens * (c.hidden + c.heads + c.kv_heads)) * sizeof(float) +
+         static_cast<size_t>((2 * chunk + window) * c.heads * c.head_dim) * KvTypeBytes(type);
 }
 
 int64_t Prefill::LayerWork(const ModelConfig& c, int64_t tokens, int64_t base) {
@@ -63,6 +68,7 @@ absl::Status Prefill::Step() {
 
 absl::Status Prefill::StartLayer() {
   const ModelConfig& c = decoder_->config();
+  if (hidden_.empty()) Embed();
   assert(spec_.keep != KeepRows::kCompact || cache_->rows(layer_) == 0);
   base_ = cache_->rows(layer_);
   layer_work_ = LayerWork(c, tokens_, base_);

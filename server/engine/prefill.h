@@ -39,15 +39,16 @@ struct PrefillSpec {
 /// tokens before), then the layer's end (score with the window, keep rows in the sequence's cache,
 /// drop the full K and V). At most one layer's full K and V exist at a time, in the arena's prefill
 /// layer, which is held from a layer's first slice to its last; the residual stream [tokens,
-/// hidden] lives here. Results do not depend on what runs between the slices.
+/// hidden] lives here from the first slice on. Results do not depend on what runs between the
+/// slices.
 class Prefill {
  public:
   /// Decoder, arena and cache outlive the prefill.
   Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const PrefillSpec& spec);
 
-  /// Bytes of the residual stream and scores that a prefill of so many tokens holds, without the
-  /// chunk's own buffers.
-  static size_t WorkBytes(const ModelConfig& config, int64_t tokens);
+  /// Bytes that a prefill of so many tokens holds: residual stream, scores, a chunk's and the
+  /// window's queries.
+  static size_t WorkBytes(const ModelConfig& config, KvType type, int64_t tokens, int window);
   /// Multiply-adds of one layer for `tokens` tokens over `base` rows: linear layers and attention.
   static int64_t LayerWork(const ModelConfig& config, int64_t tokens, int64_t base);
 
@@ -79,6 +80,7 @@ class Prefill {
   int64_t rows() const { return base_ + tokens_; }  // of the full layer
   int64_t stride() const { return rows() * decoder_->config().head_dim; }
 
+  void Embed();
   absl::Status StartLayer();
   absl::Status Chunk();
   absl::Status EndLayer();

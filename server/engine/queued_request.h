@@ -38,14 +38,18 @@ struct QueuedRequest {
   std::shared_ptr<const Plan>
       plan;  // in force when it was submitted, with the request's own parameters
   Admission admission;
-  size_t work_bytes = 0;    // of --work-memory
-  int32_t max_tokens = 0;   // of the output
-  bool measure_kl = false;  // asked for or sampled
+  size_t work_bytes = 0;         // of --work-memory, at most
+  size_t decode_work_bytes = 0;  // what is left of it once the prompt is through
+  int32_t max_tokens = 0;        // of the output
+  bool measure_kl = false;       // asked for or sampled
   Clock::time_point submitted;
   std::optional<Clock::time_point> start_by;  // waits until then at most
 
   RequestSink& sink() const {
     return std::visit([](const auto& w) -> RequestSink& { return *w.sink; }, work);
+  }
+  std::shared_ptr<RequestSink> shared_sink() const {
+    return std::visit([](const auto& w) -> std::shared_ptr<RequestSink> { return w.sink; }, work);
   }
   const std::vector<int32_t>& prompt() const {
     return std::visit([](const auto& w) -> const std::vector<int32_t>& { return w.request.prompt; },

@@ -94,6 +94,7 @@ struct GenerateRequest {
 /// Log-likelihoods of given continuations of a prompt, which is prefilled once.
 struct ScoreRequest {
   static constexpr int kMaxContinuations = 256;
+  static constexpr size_t kMaxContinuationTokens = 65536;  // of all of them
   std::string id;
   std::vector<int32_t> prompt;  // may be empty over a context
   std::shared_ptr<const ContextLease> context;

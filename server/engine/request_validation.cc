@@ -190,7 +190,7 @@ absl::Status ValidateRequest(const GenerateRequest& request, const RequestLimits
     return status;
   if (absl::Status status = ValidateStopping(request, limits); !status.ok()) return status;
   if (request.logprobs.has_value() && (*request.logprobs < 0 || *request.logprobs > 20)) {
-    return OutOfRange("output.top_logprobs", *request.logprobs, "in [0, 20]");
+    return OutOfRange("output.logprobs", *request.logprobs, "in [0, 20]");
   }
   return absl::OkStatus();
 }
@@ -214,6 +214,7 @@ absl::Status ValidateRequest(const ScoreRequest& request, const RequestLimits& l
   // The last token of a continuation is not pushed through the model.
   const int32_t longest = std::min(limits.context_length, limits.max_prompt_tokens + 1);
   const size_t left = static_cast<size_t>(longest - context_tokens) - request.prompt.size();
+  size_t total = 0;
   for (size_t i = 0; i < request.continuations.size(); ++i) {
     const std::vector<int32_t>& ids = request.continuations[i];
     const std::string field = absl::StrCat("continuations[", i, "]");
@@ -223,6 +224,11 @@ absl::Status ValidateRequest(const ScoreRequest& request, const RequestLimits& l
           absl::StrCat("1 to ", left, " tokens: what context and prompt leave of ", longest));
     }
     if (absl::Status status = ValidateTokens(field, ids, limits); !status.ok()) return status;
+    total += ids.size();
+  }
+  if (total > ScoreRequest::kMaxContinuationTokens) {
+    return OutOfRange("continuations' tokens together", total,
+                      absl::StrCat("at most ", ScoreRequest::kMaxContinuationTokens));
   }
   return absl::OkStatus();
 }

@@ -126,12 +126,15 @@ void Sampler::KeepTopP() {
   }
 }
 
-TokenLogprob Logprobs(absl::Span<const float> logits, int32_t token, int top) {
+double LogSumExp(absl::Span<const float> logits) {
   const double best = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (float x : logits) sum += std::exp(static_cast<double>(x) - best);
-  const double log_sum = best + std::log(sum);
+  return best + std::log(sum);
+}
 
+TokenLogprob Logprobs(absl::Span<const float> logits, int32_t token, int top) {
+  const double log_sum = LogSumExp(logits);
   TokenLogprob result;
   result.token = token;
   result.logprob = static_cast<float>(logits[static_cast<size_t>(token)] - log_sum);

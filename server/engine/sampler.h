@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -37,6 +38,12 @@ class Sampler {
 
   uint64_t seed() const { return seed_; }
 
+  /// Bytes that it holds once warm.
+  static size_t WorkBytes(int vocab) {
+    return static_cast<size_t>(vocab) *
+           (sizeof(Candidate) + 2 * sizeof(double) + sizeof(int32_t) + sizeof(uint8_t));
+  }
+
  private:
   struct Candidate {
     double logit;
@@ -63,6 +70,9 @@ double UniformDraw(uint64_t seed, uint64_t step);
 
 /// A seed for a request that gave none, from the operating system's entropy.
 uint64_t MakeSeed();
+
+/// log(sum of exp(logits)), in double. logits: finite.
+double LogSumExp(absl::Span<const float> logits);
 
 /// log softmax of raw logits for `token`, and the `top` likeliest (ties by lower id). logits:
 /// finite.

@@ -12,6 +12,7 @@ ScoreTask::ScoreTask(int64_t id, const TaskResources& resources,
     : Task(id, resources, std::move(request), std::move(holdings)) {
   result_.usage.context_tokens = context_tokens();
   result_.usage.prompt_tokens = request_->prompt_tokens();
+  for (const auto& ids : score().continuations) later_work_ += ContinuationWork(ids);
   if (request_->prompt().empty()) return;  // over a context: the first slice goes on from it
   PrefillSpec spec = {.tokens = request_->prompt(), .first_position = context_tokens()};
   if (context_ != nullptr) {
@@ -28,14 +29,41 @@ size_t ScoreTask::WorkBytes(const ModelConfig& config) {
   return static_cast<size_t>(config.vocab) * sizeof(float) * (Decoder::kMaxRows + 1);
 }
 
+int64_t ScoreTask::LogitsWork(const ModelConfig& config, int64_t rows) {
+  return rows * config.vocab * config.hidden;
+}
+
+int64_t ScoreTask::ContinuationWork(const std::vector<int32_t>& ids) const {
+  const ModelConfig& c = resources_.decoder->config();
+  const auto rows = static_cast<int64_t>(ids.size()) - 1;
+  if (rows == 0) return 0;
+  return c.layers * Prefill::LayerWork(c, rows, request_->prompt_tokens()) + LogitsWork(c, rows);
+}
+
+int64_t ScoreTask::next_logits_work() const {
+  const int64_t rows =
+      in_prompt() ? 0 : static_cast<int64_t>(continuation().size()) - 1 - next_row_;
+  return LogitsWork(resources_.decoder->config(), std::clamp<int64_t>(rows, 1, Decoder::kMaxRows));
+}
+
 SlicedTaskView ScoreTask::View() const {
-  if (prefill_.has_value() && !prefill_->done()) return Task::View();
-  return {.id = id_, .remaining_work = 1, .layer_work = 1, .holds_layer = false};
+  SlicedTaskView view;
+  if (pushing()) {
+    view = Task::View();
+  } else {
+    view = {.id = id_, .layer_work = next_logits_work()};
+  }
+  view.remaining_work += later_work_;
+  if (!in_prompt()) {
+    view.remaining_work += LogitsWork(resources_.decoder->config(),
+                                      static_cast<int64_t>(continuation().size()) - 1 - next_row_);
+  }
+  view.remaining_work = std::max<int64_t>(1, view.remaining_work);
+  return view;
 }
 
 StepRecord::Slice ScoreTask::NextSlice() const {
-  if (prefill_.has_value() && !prefill_->done()) return Task::NextSlice();
-  return StepRecord::Slice::kLogits;
+  return pushing() ? Task::NextSlice() : StepRecord::Slice::kLogits;
 }
 
 absl::Status ScoreTask::RunSlice() {
@@ -56,6 +84,9 @@ absl::Status ScoreTask::PromptDone(std::vector<float> logits) {
   prefill_.reset();
   prompt_done_ = true;
   prompt_logits_ = std::move(logits);
+  auto row = MakeRow(prompt_logits_);
+  if (!row.ok()) return row.status();
+  prompt_row_ = *row;
   prefilled_ = Clock::now();
   timings_.prefill_seconds = Seconds(prefilled_ - started_);
   timings_.first_token_seconds = Seconds(prefilled_ - request_->submitted);
@@ -66,14 +97,15 @@ absl::Status ScoreTask::PromptDone(std::vector<float> logits) {
 absl::Status ScoreTask::StartContinuation() {
   for (; current_ < score().continuations.size(); EndContinuation()) {
     result_.continuations.emplace_back();
-    if (absl::Status status = Score(prompt_logits_, 0); !status.ok()) return status;
+    later_work_ -= ContinuationWork(continuation());
+    Score(prompt_row_, 0);
+    next_row_ = 0;
     if (continuation().size() == 1) continue;
     // The last token's own successor is of no interest.
     StartPrefill({.tokens = absl::MakeConstSpan(continuation()).first(continuation().size() - 1),
                   .keep = KeepRows::kNone,
                   .first_position = context_tokens() + request_->prompt_tokens(),
                   .all_logits = true});
-    next_row_ = 0;
     return absl::OkStatus();
   }
   timings_.decode_seconds = Seconds(Clock::now() - prefilled_);
@@ -88,10 +120,9 @@ absl::Status ScoreTask::ScoreRows() {
   logits_.resize(static_cast<size_t>(n) * width);
   prefill_->Logits(next_row_, n, logits_.data());
   for (int i = 0; i < n; ++i, ++next_row_) {
-    const auto row = absl::MakeConstSpan(logits_).subspan(static_cast<size_t>(i) * width, width);
-    if (absl::Status status = Score(row, static_cast<size_t>(next_row_) + 1); !status.ok()) {
-      return status;
-    }
+    auto row = MakeRow(absl::MakeConstSpan(logits_).subspan(static_cast<size_t>(i) * width, width));
+    if (!row.ok()) return row.status();
+    Score(*row, static_cast<size_t>(next_row_) + 1);
   }
   if (next_row_ < rows) return absl::OkStatus();
   prefill_.reset();
@@ -99,13 +130,20 @@ absl::Status ScoreTask::ScoreRows() {
   return StartContinuation();
 }
 
-absl::Status ScoreTask::Score(absl::Span<const float> logits, size_t token) {
+absl::StatusOr<ScoreTask::Row> ScoreTask::MakeRow(absl::Span<const float> logits) {
   if (absl::Status status = CheckFinite(logits); !status.ok()) return status;
+  const auto best = std::max_element(logits.begin(), logits.end());  // the first: the lowest id
+  return Row{.logits = logits,
+             .log_sum = LogSumExp(logits),
+             .best = static_cast<int32_t>(best - logits.begin())};
+}
+
+void ScoreTask::Score(const Row& row, size_t token) {
   const int32_t id = continuation()[token];
-  const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
   result_.continuations.back().tokens.push_back(
-      {.token = id, .logprob = Logprobs(logits, id, 0).logprob, .greedy = best == id});
-  return absl::OkStatus();
+      {.token = id,
+       .logprob = static_cast<float>(row.logits[static_cast<size_t>(id)] - row.log_sum),
+       .greedy = row.best == id});
 }
 
 void ScoreTask::EndContinuation() {

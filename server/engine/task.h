@@ -24,6 +24,12 @@ namespace ripplekv {
 struct ContextRows {
   SequenceCache cache;
   std::vector<float> logits;  // [vocab]
+
+  int64_t pages() const {
+    int64_t sum = 0;
+    for (int l = 0; l < cache.layers(); ++l) sum += cache.own_pages(l);
+    return sum;
+  }
 };
 
 /// What tasks work with; the engine owns all of it.
@@ -59,6 +65,7 @@ class Task {
   int64_t id() const { return id_; }
   const QueuedRequest& request() const { return *request_; }
   const SequenceCache& cache() const { return cache_; }
+  const ContextRows* context() const { return context_; }
   virtual bool done() const = 0;
 
   // Slices.

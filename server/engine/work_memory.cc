@@ -17,6 +17,12 @@ WorkReservation::~WorkReservation() {
   if (memory_ != nullptr) memory_->reserved_bytes_ -= bytes_;
 }
 
+void WorkReservation::ShrinkTo(size_t bytes) {
+  if (bytes >= bytes_) return;
+  memory_->reserved_bytes_ -= bytes_ - bytes;
+  bytes_ = bytes;
+}
+
 absl::StatusOr<WorkReservation> WorkMemory::Reserve(size_t bytes) {
   const size_t available = total_bytes_ - reserved_bytes_;
   if (bytes > available) {

@@ -19,6 +19,8 @@ class WorkReservation {
   ~WorkReservation();
 
   size_t bytes() const { return bytes_; }
+  /// Gives back what is over `bytes`; nothing where it is less already.
+  void ShrinkTo(size_t bytes);
 
  private:
   friend class WorkMemory;

@@ -78,6 +78,8 @@ absl::StatusOr<SequenceCache> SequenceCache::ReserveOver(const SequenceCache& ba
     to.pages.assign(from.pages.begin(), from.pages.begin() + shared);
     const int64_t rest = from.rows % layout.rows_per_page;
     if (rest > 0) {
+      to.table.reserve(to.table.size() + 1);  // a page that was taken must find its place
+      to.pages.reserve(to.pages.size() + 1);
       to.table.push_back(to.reservation.Take());
       to.pages.push_back(pools[l].arena()->page(to.table.back()));
       CopyPageRows(layout, from.pages[static_cast<size_t>(shared)], to.pages.back(), rest);

@@ -70,8 +70,9 @@ class SequenceCache {
   void CopyRows(int layer, void* k, void* v, int64_t kv_head_stride) const;
 
   /// From now on every decode step's attention mass is counted for the rows after the base rows,
-  /// those that are there by now included. Takes 12 bytes a KV head and row of the capacity,
+  /// those that are there by now included. Takes kMassBytes a KV head and row of the capacity,
   /// outside the arena.
+  static constexpr size_t kMassBytes = 12;
   void TrackMass();
   /// After DecodeAttention has run over the View of every layer, once a step: what it measured
   /// counts. A step that is not committed leaves no trace.

@@ -104,6 +104,21 @@ Item RandomItem(Random& random, int contexts, bool may_end_early) {
   return item;
 }
 
+std::string Describe(const Mix& mix, const Item& item) {
+  const auto& prompt = item.scores() ? item.score.prompt : item.generate.prompt;
+  std::string text = std::to_string(prompt.size()) + " tokens";
+  if (item.context >= 0) {
+    text += " over a context of " +
+            std::to_string(mix.contexts[static_cast<size_t>(item.context)].prompt.size());
+  }
+  if (item.scores()) return text + ", scores";
+  if (item.generate.kv.growth_cap) {
+    text += ", growth cap " + std::to_string(*item.generate.kv.growth_cap);
+  }
+  if (item.generate.kv.size) text += ", size of its own";
+  return text;
+}
+
 Mix RandomMix(uint64_t seed) {
   Random random(seed);
   Mix mix;
@@ -288,8 +303,10 @@ class MixEngine {
         if (result.ok()) outcome.scores = result->continuations;
       } else {
         const Collector& c = collectors[i]->Wait();
-        outcome = {
-            .status = c.status(), .tokens = c.tokens(), .logprobs = c.logprobs(), .text = c.text()};
+        outcome.status = c.status();
+        outcome.tokens = c.tokens();
+        outcome.logprobs = c.logprobs();
+        outcome.text = c.text();
         outcome.kl = {c.completion().next_token_kl, c.completion().next_token_kl_floor};
         outcome.compactions = c.completion().compactions;
       }
@@ -361,7 +378,7 @@ TEST_P(BatchingTest, OutputsAreTheSameBitsInAnyCompany) {
                      batch.end());
     EXPECT_GE(batch[batch.size() / 2], 4) << "median decode batch";
     for (size_t i = 0; i < mix.items.size(); ++i) {
-      SCOPED_TRACE("request " + std::to_string(i));
+      SCOPED_TRACE("request " + std::to_string(i) + ": " + Describe(mix, mix.items[i]));
       ExpectSame(expected[i], got[i], mix.items[i].cancel_after > 0);
       compactions += got[i].compactions;
       cancelled += got[i].status.ok() ? 0 : 1;

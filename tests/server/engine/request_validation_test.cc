@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"retention", [](auto& r) { r.kv.size = Retention{1.5}; }, {"1.5"}},
         Case{"allocator", [](auto& r) { r.kv.allocator = RippleAllocator{.r = 0.5}; }, {"0.5"}},
         Case{"selector", [](auto& r) { r.kv.selector = SnapKv{.kernel = 4}; }, {"4"}},
-        Case{"logprobs", [](auto& r) { r.logprobs = 21; }, {"top_logprobs is 21", "[0, 20]"}}),
+        Case{"logprobs", [](auto& r) { r.logprobs = 21; }, {"output.logprobs is 21", "[0, 20]"}}),
     [](const auto& test) { return test.param.name; });
 
 TEST(EffectiveMaxTokensTest, TheDefaultIsClampedToTheContext) {

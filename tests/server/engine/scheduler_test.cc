@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace ripplekv {
@@ -17,30 +19,38 @@ using ::testing::ElementsAre;
 class Simulation {
  public:
   struct Prompt {
-    int64_t id, layer_work, work;  // work: of all layers
-    int layers_left, slices;       // slices a layer
-    int slice = 0;                 // of the layer at work
-    int64_t admitted_at = 0;       // the clock is the work done so far
+    int64_t id, work;             // work: of all layers
+    std::vector<int64_t> layers;  // work of those that are left, the next one last
+    int slices;                   // a layer
+    int slice = 0;                // of the layer at work
+    int64_t admitted_at = 0;      // the clock is the work done so far
     int64_t finished_at = -1;
     int64_t largest_layer = 0;  // among the prompts at work at any time while it was
     bool always_shortest = true;
+
+    int64_t left() const { return std::accumulate(layers.begin(), layers.end(), int64_t{0}); }
   };
 
   void Admit(int layers, int64_t layer_work, int slices) {
-    prompts_.push_back({.id = next_id_++,
-                        .layer_work = layer_work,
-                        .work = layers * layer_work,
-                        .layers_left = layers,
-                        .slices = slices,
-                        .admitted_at = clock_});
+    Admit(std::vector<int64_t>(static_cast<size_t>(layers), layer_work), slices);
+  }
+  // Scores have layers and rows of logits of different work.
+  void Admit(std::vector<int64_t> layers, int slices) {
+    Prompt prompt;
+    prompt.id = next_id_++;
+    prompt.work = std::accumulate(layers.begin(), layers.end(), int64_t{0});
+    prompt.layers = std::move(layers);
+    prompt.slices = slices;
+    prompt.admitted_at = clock_;
+    prompts_.push_back(std::move(prompt));
   }
 
   SchedulerView View() const {
     SchedulerView view;
     for (const Prompt& p : prompts_) {
       view.sliced.push_back({.id = p.id,
-                             .remaining_work = p.layers_left * p.layer_work,
-                             .layer_work = p.layer_work,
+                             .remaining_work = p.left(),
+                             .layer_work = p.layers.back(),
                              .holds_layer = p.slice > 0});
     }
     return view;
@@ -50,17 +60,17 @@ class Simulation {
     if (prompts_.empty()) return false;
     const SchedulerView view = View();
     int64_t largest = 0;
-    int64_t least = prompts_[0].layers_left * prompts_[0].layer_work;
+    int64_t least = prompts_[0].left();
     for (const Prompt& p : prompts_) {
-      largest = std::max(largest, p.layer_work);
-      least = std::min(least, p.layers_left * p.layer_work);
+      largest = std::max(largest, *std::max_element(p.layers.begin(), p.layers.end()));
+      least = std::min(least, p.left());
     }
     for (Prompt& p : prompts_) {
       p.largest_layer = std::max(p.largest_layer, largest);
       const bool first = std::none_of(prompts_.begin(), prompts_.end(), [&](const Prompt& q) {
-        return q.id < p.id && q.layers_left * q.layer_work <= p.layers_left * p.layer_work;
+        return q.id < p.id && q.left() <= p.left();
       });
-      if (p.layers_left * p.layer_work > least || !first) p.always_shortest = false;
+      if (p.left() > least || !first) p.always_shortest = false;
     }
     const StepPlan plan = scheduler_.Next(view);
     EXPECT_EQ(plan.slice, StepPlan::Slice::kTask);
@@ -72,9 +82,9 @@ class Simulation {
     }
     if (++it->slice == it->slices) {
       it->slice = 0;
-      clock_ += it->layer_work;
-      if (it == prompts_.begin()) oldest_work_ += it->layer_work;
-      if (--it->layers_left == 0) {
+      clock_ += it->layers.back();
+      it->layers.pop_back();
+      if (it->layers.empty()) {
         it->finished_at = clock_;
         finished.push_back(*it);
         if (it == prompts_.begin() && prompts_.size() > 1) became_oldest_[prompts_[1].id] = clock_;
@@ -101,7 +111,6 @@ class Simulation {
   std::map<int64_t, int64_t> became_oldest_;
   int64_t next_id_ = 0;
   int64_t clock_ = 0;
-  int64_t oldest_work_ = 0;
 };
 
 TEST(SchedulerTest, NothingToDoIsAnEmptyPlan) { EXPECT_TRUE(Scheduler().Next({}).empty()); }
@@ -143,8 +152,11 @@ TEST(SchedulerTest, NobodyWaitsLongerThanPromised) {
       if (arrivals > 0 && simulation.at_work() < 16 && random() % 8 == 0) {
         --arrivals;
         const int64_t layer_work = 1 + static_cast<int64_t>(random() % (random() % 2 ? 20 : 2000));
-        simulation.Admit(1 + static_cast<int>(random() % 30), layer_work,
-                         1 + static_cast<int>(random() % 4));
+        std::vector<int64_t> layers(1 + random() % 30, layer_work);
+        if (random() % 4 == 0) {
+          for (int64_t& work : layers) work = 1 + static_cast<int64_t>(random() % 2000);
+        }
+        simulation.Admit(std::move(layers), 1 + static_cast<int>(random() % 4));
       }
       simulation.Step();
     }
@@ -165,8 +177,10 @@ TEST(SchedulerTest, NobodyWaitsLongerThanPromised) {
 
 TEST(SchedulerTest, BackgroundHasAllTheTimeWhenThereIsNothingElse) {
   Scheduler scheduler;
+  SchedulerView background;
+  background.background = true;
   for (int i = 0; i < 10; ++i) {
-    EXPECT_EQ(scheduler.Next({.background = true}).slice, StepPlan::Slice::kBackground);
+    EXPECT_EQ(scheduler.Next(background).slice, StepPlan::Slice::kBackground);
     scheduler.Report(0, 0.05);
   }
 }
@@ -174,7 +188,9 @@ TEST(SchedulerTest, BackgroundHasAllTheTimeWhenThereIsNothingElse) {
 TEST(SchedulerTest, BackgroundHasHalfOfTheTimeUnderLoad) {
   for (const double step : {0.004, 0.012, 0.04, 0.1}) {
     Scheduler scheduler;
-    const SchedulerView view = {.decoding = {1}, .background = true};
+    SchedulerView view;
+    view.decoding = {1};
+    view.background = true;
     double background = 0, decode = 0;
     int in_a_row = 0;
     for (int i = 0; i < 1000; ++i) {
@@ -200,7 +216,8 @@ TEST(SchedulerTest, BackgroundHasHalfOfTheTimeUnderLoad) {
 
 TEST(SchedulerTest, BackgroundSharesWithPromptsToo) {
   Scheduler scheduler;
-  SchedulerView view = {.background = true};
+  SchedulerView view;
+  view.background = true;
   view.sliced = {{.id = 1, .remaining_work = 1000, .layer_work = 10}};
   int background = 0;
   for (int i = 0; i < 1000; ++i) {

@@ -24,6 +24,10 @@ TEST(WorkMemoryTest, GivesBackWhatDies) {
     EXPECT_EQ(memory.reserved_bytes(), 60u);
     moved = *memory.Reserve(40);
     EXPECT_EQ(memory.reserved_bytes(), 40u) << "what it held before went back";
+    moved.ShrinkTo(50);
+    EXPECT_EQ(memory.reserved_bytes(), 40u);
+    moved.ShrinkTo(15);
+    EXPECT_EQ(memory.reserved_bytes(), 15u);
   }
   EXPECT_EQ(memory.reserved_bytes(), 0u);
 }
