@@ -37,6 +37,14 @@ inline GenerateRequest TinyAsk(std::vector<int32_t> prompt, int32_t max_tokens) 
   return request;
 }
 
+// Tokens that the model does not expect: their logprobs tell far more of its state than those of
+// the likeliest ones, of which it is all but certain.
+inline GenerateRequest Sampled(GenerateRequest request, uint64_t seed) {
+  request.sampling.temperature = 3;
+  request.sampling.seed = seed;
+  return request;
+}
+
 inline void ExpectCloseOutput(const Collector& a, const Collector& b, float tolerance) {
   ASSERT_TRUE(a.status().ok()) << a.status();
   ASSERT_TRUE(b.status().ok()) << b.status();
