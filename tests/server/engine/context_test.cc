@@ -212,6 +212,7 @@ TEST_F(ContextTest, OnlyTheQuestionsAreThenPrefilled) {
     asked += static_cast<int64_t>(i);
   }
   ASSERT_TRUE(engine_->Drain(Clock::now() + seconds(60)).ok());
+  engine_->Shutdown();  // the observer goes before the engine
   EXPECT_EQ(counter.tokens - 600, asked);
   EXPECT_EQ(counter.drops, dropped) << "every row of a question is kept";
   EXPECT_EQ(counter.chunks - chunks, 20 * TinyModel::kLayers);

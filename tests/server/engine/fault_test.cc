@@ -125,6 +125,7 @@ TEST_F(FaultTest, WhatFailsOnlyTogetherSucceedsAlone) {
   RunTogether(sinks);
   ExpectAllOk(sinks);
   for (int i = 0; i < kRequests; ++i) ExpectSameOutput(*expected[i], *sinks[i]);
+  engine_->Shutdown();  // the observer goes before the engine
   EXPECT_GE(failed, kOutput - 2) << "nearly every step of the last one";
 }
 
@@ -261,6 +262,7 @@ TEST_F(FaultTest, WhoWaitsTooLongIsToldToRetry) {
   EXPECT_TRUE(status.GetPayload(kRetryLater).has_value());
   EXPECT_TRUE(waiting->tokens().empty());
   EXPECT_TRUE(holder->Wait().status().ok()) << "running ones are not meant: " << holder->status();
+  engine_->Shutdown();  // the observer goes before the engine
   EXPECT_EQ(observer.timeouts, 1);
   ExpectAllFree();
 }
