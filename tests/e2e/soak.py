@@ -124,10 +124,10 @@ class Soak(Calls):
             context = ""
             if made_from is not None:
                 request = stubs().decode.CreateContextRequest(**made_from)
-                context = self.server.decode.CreateContext(request, timeout=60).context.context_id
+                context = self.server.decode.CreateContext(request, timeout=300).context.context_id
             if call.kind.startswith("score"):
                 request = stubs().decode.ScoreRequest(context_id=context, **call.fields)
-                response = self.server.decode.Score(request, timeout=60)
+                response = self.server.decode.Score(request, timeout=300)
                 alone, cache = scores(response), response.cache
             else:
                 text, ids, logprobs, done = generate(self.server, context_id=context, **call.fields)
@@ -135,7 +135,7 @@ class Soak(Calls):
                 cache = done.cache
             if context:
                 request = stubs().decode.DeleteContextRequest(context_id=context)
-                self.server.decode.DeleteContext(request, timeout=60)
+                self.server.decode.DeleteContext(request, timeout=300)
             if kept(cache) != positions:
                 self.other_plan += 1
                 continue

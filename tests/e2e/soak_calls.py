@@ -87,7 +87,7 @@ class Calls:
         if self.random.random() < self.keep:
             self.samples.append((call, made_from, got, kept(cache)))
 
-    async def unary(self, method, request, timeout=60):
+    async def unary(self, method, request, timeout=300):
         """Response (or None) and an Answer that says how it went."""
         answer = Answer(code=OK, complete=True)
         try:

@@ -32,7 +32,7 @@ LARGE = {  # answers that no flow control window takes, from a bounded cache
 class Call:
     kind: str
     fields: dict  # of the request
-    timeout: float = 60
+    timeout: float = 300
     cancel_after_tokens: int = None
 
 
