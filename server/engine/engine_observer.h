@@ -30,7 +30,8 @@ struct StepRecord {
 };
 
 /// Counters and histograms of the engine. Calls come from the engine's thread, OnRefused from the
-/// submitting one; they must be quick and thread-safe.
+/// submitting one; they must be quick and thread-safe. Only
+/// Shutdown ends them: a request may have ended, and Drain returned, a call earlier.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;

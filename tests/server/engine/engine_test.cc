@@ -252,6 +252,7 @@ TEST_F(EngineTest, BadRequestsAndAFullQueueAreRefusedAtOnce) {
   EXPECT_EQ(observer.tokens, 2 * (2 + 1));
   EXPECT_EQ(engine_->Submit(Ask("Late", 1), std::make_shared<Collector>()).status().code(),
             absl::StatusCode::kUnavailable);
+  engine_->Shutdown();  // the observer dies first
 }
 
 // Writes its steps into a trace; may fail or hold.
