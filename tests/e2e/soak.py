@@ -25,9 +25,8 @@ from streams import aio_stubs
 CLIENTS = 24  # more than run at once, fewer than run and wait
 WARM_UP_CALLS = 250  # at least
 PERMITTED_GROWTH = 1.05  # of resident memory
+TINY_MODELS_MEMORY = {"kv_memory": "2MiB", "context_memory": "512KiB"}  # scarce: requests wait, contexts are evicted
 SERVER_OPTIONS = {
-    "kv_memory": "2MiB",
-    "context_memory": "512KiB",
     "max_batch": 16,
     "max_queue": 16,
     "retention": 0.3,
@@ -99,6 +98,9 @@ class Soak(Calls):
             await self.run_each_kind()
             await self.run_calls(min(self.requests, max(WARM_UP_CALLS, self.requests // 10)))
             warm = await self.settle()
+            if (await asyncio.to_thread(self.server.model)).plan.source != stubs().profile.PLAN_SOURCE_PROFILE:
+                self.breach("no calibration has put its profile in force")
+            self.has_profile = True
             await self.run_calls(self.requests)
             end = await self.settle()
             self.seconds = time.monotonic() - begin
@@ -173,6 +175,7 @@ def soak(program, requests, seed, folder, model=None, sample=200, **options):
     folder = pathlib.Path(folder)
     if model is None:
         model = write_tiny_llama(folder / "tiny.gguf", context=4096)
+        options = {**TINY_MODELS_MEMORY, **options}
     options = {"model": model, "profile_dir": folder / "profiles", **SERVER_OPTIONS, **options}
     with Server(program, folder / "log", **options) as server:
         run = Soak(server, seed, requests, sample)

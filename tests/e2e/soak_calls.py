@@ -15,7 +15,7 @@ from streams import Answer, aio_stubs, note_error, stream
 
 OK, CANCELLED, DEADLINE = grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
-NOT_FOUND = grpc.StatusCode.NOT_FOUND
+NOT_FOUND, NO_PROFILE = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION
 
 MAX_CONTEXTS = 12
 SLOW_READER_SECONDS = 1.5  # the server's limit
@@ -64,6 +64,7 @@ class Calls:
         self.samples = []  # (call, context's fields or None, result, positions kept)
         self.random = random.Random(seed)  # which context, which sample
         self.sent = 0
+        self.has_profile = False  # the server's own calibration may still be at work at first
 
     def breach(self, text):
         if len(self.breaches) < 50:
@@ -79,6 +80,8 @@ class Calls:
         """RESOURCE_EXHAUSTED with RetryInfo is an answer that every call may get."""
         if answer.code == EXHAUSTED and not answer.retry and EXHAUSTED not in permitted:
             self.breach(f"a call of kind {call.kind} was refused without RetryInfo: {answer.message}")
+        if "ripple" in call.fields.get("kv", {}).get("allocator", {}) and not self.has_profile:
+            permitted += (NO_PROFILE,)
         self.note(call, answer.code, (*permitted, EXHAUSTED), answer.message)
         if answer.ok and answer.complete is None:
             self.breach(f"a call of kind {call.kind} ended OK without its completion")
