@@ -40,7 +40,11 @@ begin "Install packages" "Run scripts/install.sh alone to see why; it needs root
 scripts/install.sh
 
 begin "Build into build/release" "Read the compiler's message above; 'rm -rf build/release' starts afresh."
-[ -f build/release/build.ninja ] || cmake --preset release -DRIPPLEKV_TESTS=OFF > /dev/null
+if [ ! -f build/release/build.ninja ]; then
+  echo "The first time this takes some minutes: about five on two processors."
+  cmake --preset release -DRIPPLEKV_TESTS=OFF -Wno-dev > build-configure.log 2>&1 || { cat build-configure.log >&2; false; }
+  rm -f build-configure.log
+fi
 cmake --build build/release --target ripplekv-server ripplekv-calibration-server ripplekv -- --quiet
 
 begin "Get the model" "Run scripts/get_model.sh alone to see why."

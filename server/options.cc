@@ -170,7 +170,7 @@ class Declarer {
   std::string group_;
 };
 
-constexpr int kUsageExit = 105;  // CLI11's for a value that is refused
+constexpr int kUsageExit = 2;  // what is wrong with the command line, as in the client
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kTiB = int64_t{1} << 40;
 
@@ -333,7 +333,7 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;
-    exit->code = app.exit(error, out, err);
+    exit->code = app.exit(error, out, err) == 0 ? 0 : kUsageExit;
     exit->text = out.str() + err.str();
     return std::nullopt;
   }

@@ -80,7 +80,7 @@ struct ServerOptions {
 };
 
 // What parsing says when the program is not to run: --help and --version (exit code 0, for standard
-// output), or what is wrong with which option (exit code not 0, for standard error).
+// output), or what is wrong with which option (exit code 2, for standard error).
 struct OptionsExit {
   int code = 0;
   std::string text;

@@ -58,6 +58,7 @@ void BlockSignals() {
 }
 
 void PreferPassiveOpenMp(char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // its lines are not ours: what fails is told by status
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   if (setenv("OMP_WAIT_POLICY", "passive", 0) != 0) return;
   execv("/proc/self/exe", argv);

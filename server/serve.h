@@ -41,6 +41,7 @@ void BlockSignals();
 // wanted by gRPC's threads, or by another process, spinning teams stop each other for whole
 // scheduler slices. libgomp reads its environment when it is loaded, before main: setting the
 // variable here without starting again would be too late.
+// Also leaves gRPC's own lines out of the log (GRPC_VERBOSITY, where it is not set).
 void PreferPassiveOpenMp(char** argv);
 
 // Listens, loads, serves until SIGTERM or SIGINT, drains. The exit code of the process: 0 after a

@@ -15,7 +15,7 @@ namespace ripplekv {
 
 /// What of a request decides what it takes.
 struct AdmissionRequest {
-  std::optional<Size> size;  // absent: the plan's
+  std::optional<Size> size{};  // absent: the plan's
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;                 // rows that decoding may add; 0: none
   int64_t growth_cap = 0;                 // 0: a layer grows with the output

@@ -100,8 +100,8 @@ class Engine {
   /// The decoder, for use within BackgroundJob::Step (the engine's thread) only.
   Decoder* decoder();
 
-  /// Refuses new requests and waits until all accepted ones ended, at most until the deadline.
-  /// DEADLINE_EXCEEDED where some are left.
+  /// Refuses new requests, ends background jobs with CANCELLED and waits until all accepted
+  /// requests ended, at most until the deadline. DEADLINE_EXCEEDED where some are left.
   absl::Status Drain(Clock::time_point deadline);
 
   /// Refuses new requests, ends accepted ones with UNAVAILABLE and jobs with CANCELLED, stops the

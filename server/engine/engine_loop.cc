@@ -61,6 +61,8 @@ void EngineLoop::Run() {
   while (!shared_->queue().stopped()) {
     ApplyPlan();
     for (auto& job : shared_->queue().TakeJobs()) jobs_.push_back(std::move(job));
+    // Who is to finish soon has the machine to itself.
+    if (shared_->queue().closed()) jobs_.clear();
     EndDead();
     FreeRemovedContexts();
     Admit();

@@ -41,8 +41,12 @@ absl::Status RequestQueue::PushJob(std::shared_ptr<BackgroundJob> job) {
 }
 
 void RequestQueue::Close() {
-  std::lock_guard lock(mutex_);
-  closed_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    woken_ = true;
+  }
+  changed_.notify_one();
 }
 
 void RequestQueue::Stop() {
@@ -52,6 +56,11 @@ void RequestQueue::Stop() {
     stopped_ = true;
   }
   changed_.notify_one();
+}
+
+bool RequestQueue::closed() const {
+  std::lock_guard lock(mutex_);
+  return closed_;
 }
 
 bool RequestQueue::stopped() const {

@@ -30,6 +30,8 @@ class RequestQueue {
   /// Close, and Wait returns at once from now on.
   void Stop();
   bool stopped() const;
+  /// Whether it was closed or stopped.
+  bool closed() const;
 
   /// Blocks until a request or a job was added or Wake was called since the last Wait, or a stop;
   /// at most until the time given.

@@ -75,7 +75,10 @@ def test_a_context_is_made_described_listed_and_deleted(server):
     assert kept == 4 * 50  # a quarter of 200, over four layers
     row = server.model().kv_bytes_per_position_layer
     assert context.kv_bytes == kept * row and context.full_kv_bytes == 4 * 200 * row
-    assert context.page_bytes == sum(layer.kv_bytes for layer in context.layers) >= context.kv_bytes
+    pages = sum(layer.kv_bytes for layer in context.layers)
+    assert pages >= context.kv_bytes
+    # Its tokens and the logits after the last one count too.
+    assert context.page_bytes == pages + 4 * 200 + 4 * server.model().model.vocabulary_size
     assert before - 1 <= context.created_at.seconds <= time.time() + 1
     # --context-idle is an hour.
     assert abs(context.expires_at.seconds - (time.time() + 3600)) < 30

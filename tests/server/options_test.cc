@@ -30,7 +30,7 @@ void ExpectRefused(const std::vector<const char*>& arguments, const std::string&
                    const std::string& value) {
   const Parsed parsed = Parse(arguments);
   ASSERT_FALSE(parsed.options.has_value()) << name << " " << value;
-  EXPECT_NE(parsed.exit.code, 0);
+  EXPECT_EQ(parsed.exit.code, 2);
   EXPECT_THAT(parsed.exit.text, HasSubstr(name));
   EXPECT_THAT(parsed.exit.text, HasSubstr(value));
 }
