@@ -30,7 +30,6 @@ class EngineLoop {
   void Run();
 
   Decoder* decoder() { return decoder_.get(); }
-  const PageArena& arena() const { return *arena_; }
 
  private:
   void ApplyPlan();
