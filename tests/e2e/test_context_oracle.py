@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from conftest import run_dump, write_ids
+from reference_attention import logits_with
 
 CONTEXT = 900
 RETENTION = 0.3
@@ -28,21 +29,7 @@ class RowsReference:
 
     def feed(self, ids, position):
         """Logits [tokens, vocab] of ids at position and on; their rows are appended."""
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-        def adapter(module, query, key, value, attention_mask=None, **_):
-            out = self._attention(module.layer_idx, query[0], key[0], value[0])
-            return out.transpose(0, 1)[None], None
-
-        ALL_ATTENTION_FUNCTIONS.register("rows_reference", adapter)
-        before = self.model.config._attn_implementation
-        self.model.config._attn_implementation = "rows_reference"
-        try:
-            positions = torch.arange(position, position + len(ids))[None]
-            with torch.inference_mode():
-                return self.model(torch.tensor([ids]), position_ids=positions, use_cache=False).logits[0]
-        finally:
-            self.model.config._attn_implementation = before
+        return logits_with(self.model, self._attention, ids, position)
 
     def _attention(self, layer, q, k, v):
         rows = self.rows[layer]

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from conftest import run_dump, write_ids
+from reference_attention import logits_with
 
 PROMPT = 1050  # four chunks of 256 and a tail
 STEPS = 16
@@ -33,21 +34,7 @@ class Reference:
 
     def _forward(self, ids, position, attention):
         """Logits [tokens, vocab] with `attention(layer, q, k, v)` in every layer; [heads, tokens, d] each."""
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-        def adapter(module, query, key, value, attention_mask=None, **_):
-            out = attention(module.layer_idx, query[0], key[0], value[0])
-            return out.transpose(0, 1)[None], None
-
-        ALL_ATTENTION_FUNCTIONS.register("reference", adapter)
-        before = self.model.config._attn_implementation
-        self.model.config._attn_implementation = "reference"
-        try:
-            positions = torch.arange(position, position + len(ids))[None]
-            with torch.inference_mode():
-                return self.model(torch.tensor([ids]), position_ids=positions, use_cache=False).logits[0]
-        finally:
-            self.model.config._attn_implementation = before
+        return logits_with(self.model, attention, ids, position)
 
     def _prefill(self, layer, q, k, v):
         self.queries[layer], self.keys[layer], self.values[layer] = q[:, -WINDOW:], k, v
