@@ -31,10 +31,25 @@ RIPPLEKV_DECLARE_KERNELS(isa_base)
 RIPPLEKV_DECLARE_KERNELS(isa_v3)
 RIPPLEKV_DECLARE_KERNELS(isa_v4)
 
-/// The build of a kernel for an instruction set.
+/// The build of a kernel for an instruction set; v4_dot where the kernel has its own for kV4Dot.
+template <typename Function>
+Function* ForIsa(Isa isa, Function* base, Function* v3, Function* v4, Function* v4_dot) {
+  switch (isa) {
+    case Isa::kBase:
+      return base;
+    case Isa::kV3:
+      return v3;
+    case Isa::kV4:
+      return v4;
+    case Isa::kV4Dot:
+      return v4_dot;
+  }
+  return base;
+}
+
 template <typename Function>
 Function* ForIsa(Isa isa, Function* base, Function* v3, Function* v4) {
-  return isa == Isa::kV4 ? v4 : isa == Isa::kV3 ? v3 : base;
+  return ForIsa(isa, base, v3, v4, v4);
 }
 
 }  // namespace ripplekv

@@ -6,7 +6,7 @@
 namespace ripplekv {
 
 bool PrefillAttentionSupported(int head_dim) {
-  static const bool processor = IsaSupported(Isa::kV4) && __builtin_cpu_supports("avx512bf16") != 0;
+  static const bool processor = IsaSupported(Isa::kV4Dot);
   return processor && head_dim > 0 && head_dim % 32 == 0 && head_dim <= kPrefillAttentionMaxHeadDim;
 }
 
@@ -16,7 +16,7 @@ int64_t PrefillAttentionItems(const PrefillAttentionArgs& args) {
 }
 
 void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end) {
-  isa_v4bf16::PrefillAttentionRange(args, item_begin, item_end);
+  isa_v4dot::PrefillAttentionRange(args, item_begin, item_end);
 }
 
 void PrefillAttention(const PrefillAttentionArgs& args, ThreadPool* pool) {

@@ -9,7 +9,7 @@ namespace ripplekv {
 
 inline constexpr int kPrefillAttentionItemRows = 96;
 
-namespace isa_v4bf16 {
+namespace isa_v4dot {
 void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end);
 }
 

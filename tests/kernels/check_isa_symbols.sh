@@ -5,7 +5,7 @@
 nm=$1
 shift
 [ $# -gt 0 ] || { echo "no objects given"; exit 1; }
-shared=$("$nm" -C --defined-only "$@" | grep -E '^[0-9a-f]+ [WwVvCu] ' | grep -vE 'isa_(base|v3|v4)')
+shared=$("$nm" -C --defined-only "$@" | grep -E '^[0-9a-f]+ [WwVvCu] ' | grep -vE 'isa_(base|v3|v4|v4dot)')
 if [ -n "$shared" ]; then
   echo "symbols that other files may share:"
   echo "$shared"
