@@ -4,6 +4,7 @@
 #include "kernels/kl_divergence.h"
 #include "kernels/packed_linear.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/panel_matrix.h"
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 #include "kernels/window_scores.h"
@@ -19,6 +20,23 @@ void ExpandRowsBf16(const PackedMatrix& w, int64_t row_begin, int64_t row_end, u
                     Isa isa) {
   ForIsa(isa, isa_base::ExpandRowsBf16, isa_v3::ExpandRowsBf16, isa_v4::ExpandRowsBf16)(
       w, row_begin, row_end, out);
+}
+
+void ExpandRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out, Isa isa) {
+  ForIsa(isa, isa_base::ExpandPanelRows, isa_v3::ExpandPanelRows, isa_v4::ExpandPanelRows)(
+      w, row_begin, row_end, out);
+}
+
+void ExpandRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out,
+                    Isa isa) {
+  ForIsa(isa, isa_base::ExpandPanelRowsBf16, isa_v3::ExpandPanelRowsBf16,
+         isa_v4::ExpandPanelRowsBf16)(w, row_begin, row_end, out);
+}
+
+void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, uint16_t* out,
+                      Isa isa) {
+  ForIsa(isa, isa_base::ExpandPanelsBf16, isa_v3::ExpandPanelsBf16, isa_v4::ExpandPanelsBf16)(
+      w, panel_begin, panel_end, out);
 }
 
 void PackedLinear(const PackedMatrix& w, const float* x, int64_t x_stride, int m, float* y,

@@ -6,12 +6,18 @@
 #include "kernels/decode_attention.h"
 #include "kernels/isa.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/panel_matrix.h"
 #include "kernels/window_scores.h"
 
 #define RIPPLEKV_DECLARE_KERNELS(isa_namespace)                                                  \
   namespace isa_namespace {                                                                      \
   void ExpandRows(const PackedMatrix& w, int64_t row_begin, int64_t row_end, float* out);        \
   void ExpandRowsBf16(const PackedMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out); \
+  void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);    \
+  void ExpandPanelRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end,             \
+                           uint16_t* out);                                                       \
+  void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end,            \
+                        uint16_t* out);                                                          \
   void PackedLinear(const PackedMatrix& w, const float* x, int64_t x_stride, int m, float* y,    \
                     int64_t y_stride, int64_t row_begin, int64_t row_end);                       \
   void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end);      \

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "kernels/isa.h"
 #include "kernels/kv_type.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/panel_matrix.h"
 
 namespace ripplekv {
 
@@ -90,6 +93,25 @@ struct RandomMatrix {
 
   std::vector<std::byte> storage;
   PackedMatrix view;
+};
+
+/// A matrix repacked.
+struct Panels {
+  explicit Panels(const PackedMatrix& w)
+      : storage(static_cast<std::byte*>(std::aligned_alloc(
+                    64, static_cast<size_t>(panel_matrix_bytes(w.type, w.rows, w.cols)))),
+                &std::free),
+        view{w.type, w.rows, w.cols, storage.get()} {
+    std::memset(storage.get(), 0xa5, bytes());
+    RepackPanels(w, 0, view.panels(), storage.get());
+  }
+
+  size_t bytes() const {
+    return static_cast<size_t>(panel_matrix_bytes(view.type, view.rows, view.cols));
+  }
+
+  std::unique_ptr<std::byte, decltype(&std::free)> storage;
+  PanelMatrix view;
 };
 
 }  // namespace ripplekv
