@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/host_device.h"
+
 namespace ripplekv {
 
 /// bf16 is the upper half of an fp32 number.
-inline float Bf16ToFloat(uint16_t x) {
+RIPPLEKV_HOST_DEVICE inline float Bf16ToFloat(uint16_t x) {
   const uint32_t bits = static_cast<uint32_t>(x) << 16;
   float f;
   std::memcpy(&f, &bits, sizeof f);
@@ -15,7 +17,7 @@ inline float Bf16ToFloat(uint16_t x) {
 
 /// Rounds to nearest, ties to even. Overflow gives infinity; a NaN stays a (quiet) NaN of the same
 /// sign.
-inline uint16_t FloatToBf16(float f) {
+RIPPLEKV_HOST_DEVICE inline uint16_t FloatToBf16(float f) {
   uint32_t bits;
   std::memcpy(&bits, &f, sizeof bits);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);

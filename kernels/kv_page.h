@@ -37,18 +37,22 @@ struct KvPageLayout {
 
   /// Byte offset in the page of the key row, the value row, the position of row `row` (in the page)
   /// of a KV head.
-  size_t KeyOffset(int kv_head, int row) const { return k_offset + ElementOffset(kv_head, row); }
-  size_t ValueOffset(int kv_head, int row) const { return v_offset + ElementOffset(kv_head, row); }
-  size_t PositionOffset(int kv_head, int row) const {
+  constexpr size_t KeyOffset(int kv_head, int row) const {
+    return k_offset + ElementOffset(kv_head, row);
+  }
+  constexpr size_t ValueOffset(int kv_head, int row) const {
+    return v_offset + ElementOffset(kv_head, row);
+  }
+  constexpr size_t PositionOffset(int kv_head, int row) const {
     return position_offset + RowIndex(kv_head, row) * sizeof(int32_t);
   }
 
  private:
-  size_t RowIndex(int kv_head, int row) const {
+  constexpr size_t RowIndex(int kv_head, int row) const {
     return static_cast<size_t>(kv_head) * static_cast<size_t>(rows_per_page) +
            static_cast<size_t>(row);
   }
-  size_t ElementOffset(int kv_head, int row) const {
+  constexpr size_t ElementOffset(int kv_head, int row) const {
     return RowIndex(kv_head, row) * static_cast<size_t>(head_dim) * KvTypeBytes(type);
   }
 };

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Installs what RippleKV needs on Debian 12 or Ubuntu 24.04: Debian packages (deploy/apt-packages.txt) and, in .venv,
-# the Python packages of deploy/requirements-build.txt; with --tests those of deploy/requirements-test.txt too.
+# the Python packages of deploy/requirements-build.txt; with --tests those of deploy/requirements-test.txt too, with
+# --cuda the CUDA compiler (deploy/requirements-cuda.txt), which the preset `cuda` takes and no other preset needs.
 # Safe to repeat: what is there already is left alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-usage="usage: scripts/install.sh [--tests]"
-tests=0
+usage="usage: scripts/install.sh [--tests] [--cuda]"
+tests=0 cuda=0
 for argument in "$@"; do
   case "$argument" in
     --tests) tests=1 ;;
+    --cuda) cuda=1 ;;
     -h | --help) echo "$usage"; exit 0 ;;
     *) echo "install: unknown argument '$argument'; $usage" >&2; exit 2 ;;
   esac
@@ -56,4 +58,11 @@ pip_install() {
 pip_install deploy/requirements-build.txt
 if [ "$tests" = 1 ]; then
   pip_install deploy/requirements-test.txt
+fi
+if [ "$cuda" = 1 ]; then
+  pip_install deploy/requirements-cuda.txt
+  # The packages lack what a toolkit has besides: lib64, and the name that a linker looks for.
+  toolkit=$(.venv/bin/python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")/nvidia/cu13
+  ln -sfn lib "$toolkit/lib64"
+  ln -sfn libcudart.so.13 "$toolkit/lib/libcudart.so"
 fi
