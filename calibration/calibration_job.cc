@@ -70,7 +70,7 @@ CalibrationJob::CalibrationJob(CalibrationJobSpec spec)
 
 CalibrationJob::~CalibrationJob() {
   if (!done()) {
-    End(absl::CancelledError(
+    End(absl::UnavailableError(
         absl::StrCat("calibration ", id_,
                      " was stopped before its end: the server shuts down; ask again later")));
   }
@@ -189,9 +189,11 @@ void CalibrationJob::End(absl::StatusOr<CalibrationResult> outcome) {
   {
     const std::lock_guard lock(mutex_);
     if (record_.state == JobState::kRunning) {
-      closed = CloseLocked(outcome.ok()                          ? JobState::kSucceeded
-                           : absl::IsCancelled(outcome.status()) ? JobState::kCancelled
-                                                                 : JobState::kFailed,
+      const bool stopped =
+          absl::IsCancelled(outcome.status()) || absl::IsUnavailable(outcome.status());
+      closed = CloseLocked(outcome.ok() ? JobState::kSucceeded
+                           : stopped    ? JobState::kCancelled
+                                        : JobState::kFailed,
                            outcome.status());
     } else {  // cancelled meanwhile
       outcome = absl::CancelledError(record_.error);

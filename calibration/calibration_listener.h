@@ -38,7 +38,8 @@ class CalibrationListener {
   virtual ~CalibrationListener() = default;
   virtual void OnStarted(const CalibrationStarted& started) = 0;
   virtual void OnProgress(const CalibrationProgress& progress) = 0;
-  /// CANCELLED: by Calibrator::Cancel, or the process shuts down. Other errors say what failed.
+  /// CANCELLED: by Calibrator::Cancel. UNAVAILABLE: the process shuts down. Other errors say what
+  /// failed.
   virtual void OnDone(const absl::StatusOr<CalibrationResult>& result) = 0;
 };
 

@@ -44,5 +44,8 @@ if [ "$sanitizers" = 1 ]; then
 fi
 
 step="tests over real processes (pytest)"
-RIPPLEKV_BUILD_DIR=$PWD/build/release .venv/bin/python -m pytest -q tests/e2e
+export RIPPLEKV_BUILD_DIR=$PWD/build/release
+# Two files at a time; those that measure memory or speed have the machine to themselves.
+.venv/bin/python -m pytest -q -n 2 --dist loadfile -m "not alone" tests/e2e
+.venv/bin/python -m pytest -q -m alone tests/e2e
 echo "test: all passed"

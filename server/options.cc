@@ -1,7 +1,5 @@
 #include "server/options.h"
 
-#include <sched.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -10,22 +8,16 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "client/unknown_argument.h"
 #include "model/decoder.h"
 #include "server/address.h"
+#include "server/available_threads.h"
 #include "server/byte_size.h"
 #include "server/engine/request.h"
 #include "server/version.h"
 
 namespace ripplekv {
 namespace {
-
-// Processors this process may use.
-int AvailableThreads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
 
 // A number that `accept` takes; `complaint` leads to the range in the error.
 template <typename Number, typename Accept>
@@ -182,7 +174,7 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   d.Add("compute", o.compute, OneOf({"fp32", "bf16"}),
         "Type of arithmetic and of KV rows; fp32 is for checks");
   d.Add("threads", o.threads, Whole(0, 1024),
-        "Threads that compute; 0: as many as the process has processors");
+        "Threads that compute; 0: as many as the process may use processors (affinity, cgroup)");
 
   d.Group("Network");
   d.Add("listen", o.listen, HostAndPort(), "Address of the gRPC services");
@@ -289,6 +281,12 @@ std::vector<std::pair<std::string, std::string>> Printed(const CLI::App& app) {
   return printed;
 }
 
+std::vector<std::string> Names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) names.push_back(option->get_name());
+  return names;
+}
+
 absl::Status CheckGivenOnce(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->results().size() < 2) continue;
@@ -333,6 +331,13 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;
+    if (const std::vector<std::string> unexpected = app.remaining();
+        error.get_exit_code() != 0 && !unexpected.empty()) {
+      // Whatever else is missing, this is what was mistyped.
+      *exit = {kUsageExit, absl::StrCat(DescribeUnknownArgument(unexpected, Names(app)),
+                                        "\nRun with --help for more information.\n")};
+      return std::nullopt;
+    }
     exit->code = app.exit(error, out, err) == 0 ? 0 : kUsageExit;
     exit->text = out.str() + err.str();
     return std::nullopt;

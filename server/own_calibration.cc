@@ -121,7 +121,7 @@ void OwnCalibration::Run(std::shared_ptr<Try> attempt) {
 }
 
 bool OwnCalibration::GoesOn(const absl::Status& outcome) {
-  if (outcome.ok()) return false;
+  if (outcome.ok() || absl::IsUnavailable(outcome)) return false;  // the process shuts down
   if (absl::IsCancelled(outcome)) {
     plans_->SetStatus(absl::StrCat(outcome.message(), "; measure it with CalibrateModel"));
     return false;
@@ -147,7 +147,7 @@ bool OwnCalibration::Pause(const absl::Status& outcome) {
 
 void ReportCalibrationFailure(const std::string& job_id, const absl::Status& status, Log* log,
                               Metrics* metrics) {
-  if (absl::IsCancelled(status)) {
+  if (absl::IsCancelled(status) || absl::IsUnavailable(status)) {  // by a caller, or at shutdown
     metrics->OnCalibration("cancelled", 0);
     log->Info("calibration_cancelled", {{"job_id", job_id}, {"reason", status.message()}});
     return;

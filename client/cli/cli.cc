@@ -29,6 +29,10 @@ int Cli::CallFailed(const absl::Status& status) {
     absl::StrAppend(&text, "  Start one:        ripplekv-server --model FILE --listen ", server,
                     "\n  Or name another:  ripplekv --server HOST:PORT (or RIPPLEKV_SERVER)\n");
   }
+  if (absl::IsDeadlineExceeded(status) && timeout_seconds) {
+    absl::StrAppend(&text, "  The call took longer than --timeout ", *timeout_seconds,
+                    " seconds; give it more, or none.\n");
+  }
   WriteSide(text);
   return kExitError;
 }

@@ -16,7 +16,7 @@ struct CreateFlags {
 };
 
 void AddCreateFlags(CLI::App& app, CreateFlags& flags) {
-  flags.prompt.Add(app, /*with_token_ids=*/true);
+  flags.prompt.AddForContext(app);
   flags.kv.Add(app, /*with_growth=*/false);
   app.add_flag("--stats", flags.stats,
                "Describe the context on standard error although it is not a terminal")
@@ -113,14 +113,14 @@ int RunGroup(const ContextGroupFlags&, Cli&) { return kExitUsage; }  // a subcom
 void AddContext(CLI::App& app, Cli& cli) {
   CLI::App& context = AddCommand<ContextGroupFlags>(
       app, cli, "context", "Keep the compressed cache of a prompt, to ask it many times",
-      "  id=$(ripplekv context create --prompt-file report.txt)\n"
+      "  id=$(ripplekv context create --document report.txt)\n"
       "  ripplekv generate --context $id --prompt \"What was decided?\"\n"
       "  ripplekv context list\n"
       "  ripplekv context delete $id\n",
       [](CLI::App&, ContextGroupFlags&) {}, RunGroup);
   context.require_subcommand(1);
   AddCommand<CreateFlags>(context, cli, "create", "Compress a prompt, keep it and write its id",
-                          "  ripplekv context create --prompt-file report.txt --retention 0.2\n"
+                          "  ripplekv context create --document report.txt --retention 0.2\n"
                           "  ripplekv context create --raw --prompt-file story.txt --stats\n",
                           AddCreateFlags, RunCreate);
   AddCommand<ListFlags>(

@@ -28,6 +28,11 @@ CLI::Option* AddRepeated(CLI::App& app, const std::string& name, std::vector<std
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void PromptFlags::AddForContext(CLI::App& app) {
+  asks = false;
+  Add(app, /*with_token_ids=*/true);
+}
+
 void PromptFlags::Add(CLI::App& app, bool with_token_ids) {
   const std::string group = "Prompt (one of --prompt, --prompt-file, --document, --message";
   const std::string name = group + (with_token_ids ? ", --token-ids)" : ")");
@@ -37,13 +42,16 @@ void PromptFlags::Add(CLI::App& app, bool with_token_ids) {
       ->group(name);
   app.add_option(
          "-d,--document", document,
-         "A document to ask --question about; - is standard input. They make one message: the "
-         "document, a blank line, the question")
+         asks ? "A document to ask --question about; - is standard input. They make one message: "
+                "the document, a blank line, the question"
+              : "A document to ask later, with generate --context; - is standard input")
       ->type_name("FILE")
       ->group(name);
-  app.add_option("-q,--question", question, "The question about --document")
-      ->type_name("TEXT")
-      ->group(name);
+  if (asks) {
+    app.add_option("-q,--question", question, "The question about --document")
+        ->type_name("TEXT")
+        ->group(name);
+  }
   AddRepeated(
       app, "-m,--message", messages,
       "One message of a chat, with a role of system, user or assistant; once for each message")
@@ -74,12 +82,12 @@ absl::StatusOr<Prompt> PromptFlags::Read() const {
   const int sources = !prompt.empty() + !prompt_file.empty() + !document.empty() +
                       !messages.empty() + !token_ids.empty();
   if (sources != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        sources == 0 ? "there is no prompt" : "there are several prompts",
-        ": give one of --prompt TEXT, --prompt-file FILE, --document FILE with --question TEXT, or "
-        "--message ROLE:TEXT"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(sources == 0 ? "there is no prompt" : "there are several prompts",
+                     ": give one of --prompt TEXT, --prompt-file FILE, --document FILE",
+                     asks ? " with --question TEXT" : "", ", or --message ROLE:TEXT"));
   }
-  if (document.empty() != question.empty()) {
+  if (asks && document.empty() != question.empty()) {
     return absl::InvalidArgumentError(document.empty()
                                           ? "--question needs the --document it is about"
                                           : "--document needs a --question about it");
@@ -130,7 +138,7 @@ absl::StatusOr<Prompt> PromptFlags::Read() const {
   if (prompt.empty()) {
     absl::StatusOr<std::string> read = ReadText(document.empty() ? prompt_file : document);
     if (!read.ok()) return read.status();
-    text = document.empty() ? *std::move(read) : DocumentQuestion(*read, question);
+    text = question.empty() ? *std::move(read) : DocumentQuestion(*read, question);
   }
   if (raw) return text;
   v1::ChatMessage& message = *chat.add_messages();

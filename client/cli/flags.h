@@ -30,8 +30,11 @@ struct PromptFlags {
   std::vector<std::string> messages;
   std::string token_ids;
   bool raw = false;
+  bool asks = true;  // a document goes with a question
 
   void Add(CLI::App& app, bool with_token_ids);
+  // Of a command that keeps a document to be asked later: no --question.
+  void AddForContext(CLI::App& app);
   // Whether any is given.
   bool given() const;
   // Reads the files. INVALID_ARGUMENT where no source or several are given, or a text is not UTF-8.

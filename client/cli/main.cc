@@ -11,10 +11,12 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/cli/commands.h"
 #include "client/cli/help.h"
 #include "client/cli/interrupt.h"
+#include "client/unknown_argument.h"
 
 namespace ripplekv {
 namespace {
@@ -35,6 +37,30 @@ std::string GivenTooOften(const CLI::App& app) {
     if (std::string found = GivenTooOften(*command); !found.empty()) return found;
   }
   return "";
+}
+
+// The options of `app` and of its commands that were named, or the commands where none was.
+void CollectNames(const CLI::App& app, std::vector<std::string>& names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* command : app.get_subcommands()) CollectNames(*command, names);
+}
+
+std::string DescribeUnexpected(const CLI::App& app, const std::vector<std::string>& unexpected) {
+  const bool option = unexpected.front().size() > 1 && unexpected.front()[0] == '-';
+  if (!option && app.get_subcommands().empty()) {
+    std::vector<std::string> commands;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+      commands.push_back(command->get_name());
+    }
+    const std::string nearest = NearestName(unexpected.front(), commands);
+    return "there is no command '" + unexpected.front() + "'" +
+           (nearest.empty() ? "" : "; did you mean " + nearest + "?");
+  }
+  std::vector<std::string> names;
+  CollectNames(app, names);
+  return DescribeUnknownArgument(unexpected, names);
 }
 
 int Main(int argc, char** argv) {
@@ -102,9 +128,11 @@ int Main(int argc, char** argv) {
       app.exit(error, std::cout, std::cerr);  // --help, --version
       return kExitOk;
     }
-    const bool named = !app.get_subcommands().empty() || app.remaining().empty();
-    std::string problem =
-        named ? error.what() : "there is no command '" + app.remaining().front() + "'";
+    std::string problem = error.what();
+    if (const std::vector<std::string> unexpected = app.remaining(/*recurse=*/true);
+        !unexpected.empty()) {
+      problem = DescribeUnexpected(app, unexpected);
+    }
     if (error.get_name() == "ArgumentMismatch") {
       if (std::string often = GivenTooOften(app); !often.empty()) problem = std::move(often);
     }

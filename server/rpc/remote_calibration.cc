@@ -78,7 +78,12 @@ void RemoteCalibration::Run() {
 
 absl::Status RemoteCalibration::FetchOnce() {
   absl::StatusOr<v1::Profile> profile = AskForStored();
-  if (absl::IsNotFound(profile.status())) profile = AskForMeasurement();
+  if (absl::IsNotFound(profile.status())) {
+    // Somebody there did not want it measured: it is taken once it has been after all.
+    if (!cancelled_.ok()) return cancelled_;
+    profile = AskForMeasurement();
+    if (absl::IsCancelled(profile.status())) cancelled_ = profile.status();
+  }
   if (!profile.ok()) return profile.status();
   return Keep(*profile);
 }

@@ -58,6 +58,7 @@ class RemoteCalibration {
   const Observers observers_;
   const std::string wanted_id_;
   std::unique_ptr<v1::CalibrationService::Stub> stub_;
+  absl::Status cancelled_;  // thread_'s own: OK until a caller of CancelCalibration ended it there
   std::atomic<bool> running_{false};
   std::atomic<double> fraction_{0};
 

@@ -499,7 +499,7 @@ TEST_F(CalibratorTest, ListsWhatRunsAndWhatEndedTheNewestFirst) {
   EXPECT_EQ(calibrator_->Cancel(id, "").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(CalibratorTest, ShutdownEndsListenersWithCancelled) {
+TEST_F(CalibratorTest, ShutdownEndsListenersWithUnavailable) {
   auto listener = std::make_shared<Recorder>();
   Start(Request(), listener);
   ASSERT_TRUE(gate_.AwaitVisitor());
@@ -507,7 +507,7 @@ TEST_F(CalibratorTest, ShutdownEndsListenersWithCancelled) {
   gate_.Allow(1);  // the slice that is under way
   runner_->Stop();
   ASSERT_TRUE(listener->done());
-  EXPECT_EQ(listener->Await().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(listener->Await().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(alive_, 0);
   EXPECT_FALSE(calibrator_->running().has_value());
   EXPECT_EQ(calibrator_->List().at(0).state, JobState::kCancelled);

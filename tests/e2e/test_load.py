@@ -12,6 +12,8 @@ from tiny_model import write_tiny_llama
 
 REQUEST = {"text": "Once upon a time", "stopping": {"max_tokens": 100, "ignore_eos": True}}
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def server(start_server, tmp_path_factory):

@@ -10,6 +10,8 @@ RETENTION = 0.1
 ROWS_PER_PAGE = 32  # server/engine
 MIB = 1 << 20
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def server(start_server, model_path):

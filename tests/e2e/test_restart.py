@@ -308,6 +308,28 @@ def test_the_calibration_server_comes_late_and_goes_early(start, tmp_path):
     assert get_profile(decode).examples_measured == 300
 
 
+def test_a_measurement_cancelled_at_the_calibration_server_is_not_asked_for_again(start, tmp_path):
+    settings = {**LONG, "calibration_seed": 5}
+    calibrating = start("ripplekv-calibration-server", profile_dir=tmp_path / "calibration", **settings)
+    decode = start(profile_dir=tmp_path / "decode", calibration=calibrating.address, **settings)
+    (started,) = wait_until(lambda: decode.events("calibration_started"))
+    pb = stubs().calibration
+    calibrating.calibration.CancelCalibration(pb.CancelCalibrationRequest(job_id=started["job_id"]), timeout=10)
+    wait_until(lambda: "CancelCalibration" in decode.model().plan_status)
+    (failed,) = decode.events("calibration_server_failed")
+    assert failed["code"] == "CANCELLED"
+    # It goes on looking for the profile, without having it measured.
+    looks = 'ripplekv_requests_total{code="NOT_FOUND",method="GetProfile"}'
+    before = calibrating.metrics()[looks]
+    wait_until(lambda: calibrating.metrics()[looks] >= before + 2, 60, "two more looks")
+    listed = calibrating.calibration.ListCalibrations(pb.ListCalibrationsRequest(), timeout=10).calibrations
+    assert [job.state for job in listed] == [pb.CALIBRATION_STATE_CANCELLED]
+    assert serves(decode) and not has_profile(decode)
+    for _ in calibrating.calibration.CalibrateModel(pb.CalibrateModelRequest(), timeout=120):
+        pass
+    wait_for_profile(decode)
+
+
 def test_a_calibration_server_of_another_model_is_not_trusted(start, tmp_path):
     other = write_tiny_llama(tmp_path / "other.gguf", seed=2)
     calibrating = start("ripplekv-calibration-server", model=other, profile_dir=tmp_path / "calibration", **QUICK)

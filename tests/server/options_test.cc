@@ -71,6 +71,12 @@ TEST(ParseOptions, HasTheDocumentedDefaults) {
   EXPECT_EQ(std::get<SnapKv>(options.selector()), SnapKv());
 }
 
+TEST(ParseOptions, NamesAMistypedOptionRatherThanWhatElseIsMissing) {
+  ExpectRefused({"--modle", "m.gguf"}, "there is no option --modle", "did you mean --model?");
+  ExpectRefused({"--model", "m.gguf", "--retentoin", "0.3"}, "--retentoin", "--retention?");
+  ExpectRefused({"--model", "m.gguf", "stray"}, "'stray'", "not expected");
+}
+
 TEST(ParseOptions, ReadsEveryFixedFlag) {
   const Parsed parsed = Parse({"--model",
                                "m.gguf",

@@ -265,12 +265,16 @@ TEST_F(CliTest, PromptsFromDocumentsMessagesAndIds) {
 TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "required"},
-      {{"bogus"}, "bogus"},
+      {{"bogus"}, "there is no command 'bogus'"},
+      {{"genrate", "-p", "a"}, "did you mean generate?"},
+      {{"context", "create", "-d", "a", "-q", "b"}, "there is no option -q"},
       {{"generate"}, "no prompt"},
       {{"generate", "-p", "a", "-f", "b"}, "several prompts"},
       {{"generate", "-d", "a"}, "--question"},
       {{"generate", "-q", "a", "-p", "b"}, "--document"},
-      {{"generate", "-p", "a", "--bogus"}, "--bogus"},
+      {{"generate", "-p", "a", "--bogus"}, "there is no option --bogus"},
+      {{"generate", "--promt", "a"}, "there is no option --promt; did you mean --prompt?"},
+      {{"generate", "-p", "a", "--jsn"}, "did you mean --json?"},
       {{"generate", "-p", "a", "--temperature", "x"}, "--temperature"},
       {{"generate", "-p", "a", "--retention", "0.1", "--full"}, "--full"},
       {{"generate", "-p", "a", "--allocator", "other"}, "other"},
