@@ -23,6 +23,7 @@ void Prepare(const CallOptions& options, grpc::ClientContext& context) {
         std::chrono::system_clock::now() +
         std::chrono::microseconds(static_cast<int64_t>(*options.timeout_seconds * 1e6)));
   }
+  context.set_wait_for_ready(options.wait_for_ready);
   if (!options.request_id.empty()) context.AddMetadata("x-request-id", options.request_id);
 }
 

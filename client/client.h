@@ -20,6 +20,7 @@ struct CallOptions {
   std::optional<double> timeout_seconds = std::nullopt;  // above 0; unset: as long as it takes
   std::string request_id = {};     // sent as metadata x-request-id; empty: the server makes one
   Canceller* canceller = nullptr;  // may cancel the call from another thread
+  bool wait_for_ready = false;     // until the server can be reached, rather than failing at once
 };
 
 // INVALID_ARGUMENT unless `address` is HOST:PORT (an IPv6 host in brackets), unix:PATH or a gRPC

@@ -1,4 +1,5 @@
 // The public kernels that have a build per instruction set.
+#include "kernels/argmax.h"
 #include "kernels/decode_attention.h"
 #include "kernels/isa_functions.h"
 #include "kernels/kl_divergence.h"
@@ -54,6 +55,10 @@ void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t item_begin,
 void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end, Isa isa) {
   ForIsa(isa, isa_base::DecodeAttentionMerge, isa_v3::DecodeAttentionMerge,
          isa_v4::DecodeAttentionMerge)(args, begin, end);
+}
+
+ArgMaxResult ArgMax(const float* x, int64_t n, Isa isa) {
+  return ForIsa(isa, isa_base::ArgMax, isa_v3::ArgMax, isa_v4::ArgMax)(x, n);
 }
 
 void LogSoftmax(const float* logits, int64_t n, float* out, Isa isa) {

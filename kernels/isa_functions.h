@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/argmax.h"
 #include "kernels/decode_attention.h"
 #include "kernels/isa.h"
 #include "kernels/packed_matrix.h"
@@ -22,6 +23,7 @@
                     int64_t y_stride, int64_t row_begin, int64_t row_end);                       \
   void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end);      \
   void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end);        \
+  ArgMaxResult ArgMax(const float* x, int64_t n);                                                \
   void LogSoftmax(const float* logits, int64_t n, float* out);                                   \
   double KlDivergence(const float* p, const float* q, int64_t n);                                \
   double KlDivergenceOfLogits(const float* p, const float* q, int64_t n);                        \

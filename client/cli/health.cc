@@ -13,7 +13,9 @@ namespace {
 
 using grpc::health::v1::HealthCheckResponse;
 
-constexpr auto kPollInterval = std::chrono::milliseconds(200);
+// Calls wait for the connection meanwhile: gRPC takes seconds to notice one that comes up between
+// calls.
+constexpr auto kPollInterval = std::chrono::milliseconds(50);
 // A check that hangs must not use up the wait.
 constexpr double kCheckTimeoutSeconds = 5;
 
@@ -42,8 +44,9 @@ int Run(const HealthFlags& flags, Cli& cli) {
     const double left_seconds = flags.wait_seconds - elapsed.count();
     CallOptions options = cli.Options();
     const double timeout =
-        left_seconds > 0 ? std::min(kCheckTimeoutSeconds, left_seconds + 1) : kCheckTimeoutSeconds;
+        left_seconds > 0 ? std::min(kCheckTimeoutSeconds, left_seconds) : kCheckTimeoutSeconds;
     options.timeout_seconds = std::min(timeout, options.timeout_seconds.value_or(timeout));
+    options.wait_for_ready = left_seconds > 0;
     const absl::StatusOr<HealthCheckResponse> response = client.CheckHealth(flags.service, options);
     const bool serving = response.ok() && response->status() == HealthCheckResponse::SERVING;
     if (!serving && left_seconds > 0 && !cli.canceller.cancelled()) {

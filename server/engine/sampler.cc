@@ -7,6 +7,8 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/argmax.h"
+
 namespace ripplekv {
 namespace {
 
@@ -53,6 +55,10 @@ void Sampler::Accept(int32_t token) {
 }
 
 int32_t Sampler::Sample(absl::Span<const float> logits, absl::Span<const int32_t> banned) {
+  if (params_.temperature == 0 && penalised_.empty() && params_.presence_penalty == 0 &&
+      params_.frequency_penalty == 0 && params_.logit_bias.empty() && banned.empty()) {
+    return static_cast<int32_t>(ArgMax(logits.data(), static_cast<int64_t>(logits.size())).index);
+  }
   std::copy(logits.begin(), logits.end(), work_.begin());
   for (int32_t id : penalised_) {
     double& x = work_[static_cast<size_t>(id)];

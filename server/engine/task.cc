@@ -1,15 +1,14 @@
 #include "server/engine/task.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
+
+#include "kernels/argmax.h"
 
 namespace ripplekv {
 
 absl::Status CheckFinite(absl::Span<const float> logits) {
-  bool finite = true;
-  for (float x : logits) finite &= std::isfinite(x);
-  if (finite) return absl::OkStatus();
+  if (ArgMax(logits.data(), static_cast<int64_t>(logits.size())).finite) return absl::OkStatus();
   return absl::InternalError("the model's logits are not finite: the model file may be damaged");
 }
 
