@@ -27,15 +27,17 @@ struct PrefillAttentionArgs {
 /// at most kPrefillAttentionMaxHeadDim. The functions below may be called only then.
 bool PrefillAttentionSupported(int head_dim);
 
-/// out = softmax(q k^T / sqrt(d)) v by an online softmax over blocks of 128 rows (Milakov and
-/// Gimelshein, 2018). Scores, sums and outputs are accumulated in fp32; probabilities are rounded
-/// to bf16 before they weigh the values, and the sum they are divided by is that of the rounded
-/// ones. Keys and values must be finite.
+/// out = softmax(q k^T / sqrt(d)) v in blocks of 256 rows. Scores, sums and outputs are accumulated
+/// in fp32. What the softmax subtracts is not a running maximum: the largest of a query's first
+/// eight scores serves, and a block in which a query's sum passes 2^80 is taken again with a
+/// reference that no score passes. Probabilities are bf16 with an error of 0.2 % (root mean
+/// square), and the sum they are divided by is that of the rounded ones. Scores may differ by up to
+/// 10^6; keys and values must be finite.
 ///
 /// A query's bits depend on its own numbers and on the rows it sees, and on nothing else: not on
 /// where the chunk begins, the other queries, the ranges, the threads or where the arrays lie.
 ///
-/// Items are all (KV head, 96 consecutive (query, head of the group)).
+/// Items are all (KV head, 192 consecutive (query, head of the group)).
 int64_t PrefillAttentionItems(const PrefillAttentionArgs& args);
 void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end);
 /// All items, split over the pool (null: on the calling thread).

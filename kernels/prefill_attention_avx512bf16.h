@@ -7,7 +7,7 @@
 
 namespace ripplekv {
 
-inline constexpr int kPrefillAttentionItemRows = 96;
+inline constexpr int kPrefillAttentionItemRows = 192;
 
 namespace isa_v4dot {
 void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end);
