@@ -1,6 +1,12 @@
 #include "kernels/decode_attention.h"
 
 namespace ripplekv {
+namespace {
+
+// Below so many pairs of row and query head, a few microseconds' work, others are not woken.
+constexpr int64_t kAloneRowHeads = 1024;
+
+}  // namespace
 
 int64_t DecodeAttentionItems(const DecodeAttentionArgs& args) {
   int64_t splits = 0;
@@ -26,7 +32,9 @@ size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args) {
 void DecodeAttention(const DecodeAttentionArgs& args, ThreadPool* pool, Isa isa) {
   const int64_t items = DecodeAttentionItems(args);
   const int64_t heads = static_cast<int64_t>(args.sequences) * args.heads;
-  if (pool == nullptr) {
+  int64_t rows = 0;
+  for (int s = 0; s < args.sequences; ++s) rows += args.sequence[s].rows;
+  if (pool == nullptr || rows * args.heads < kAloneRowHeads) {
     DecodeAttentionPartial(args, 0, items, isa);
     DecodeAttentionMerge(args, 0, heads, isa);
     return;

@@ -1,89 +1,152 @@
 #include "kernels/isa_functions.h"
-#include "kernels/kv_load.h"
+#include "kernels/kv_chunk.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
 namespace {
 
 constexpr int kSplit = kDecodeAttentionSplitRows;
-constexpr int kMaxVecs = kDecodeAttentionMaxHeadDim / kLanes;
-constexpr int kMaxQueries = 4;  // of a group at a time
+constexpr int kMaxChunks = kDecodeAttentionMaxHeadDim / kChunk;
+constexpr int kMaxQueries = 3;  // of a group at a time
+constexpr int kStride = 4;      // rows between two prefetches
 
 #if defined(__AVX512F__)
-constexpr int kRowTile = 4;    // keys at a time
-constexpr int kValueVecs = 4;  // vectors of a value row at a time
+constexpr int kRowTile = 4;      // keys at a time
+constexpr int kValueChunks = 2;  // chunks of a value row at a time
 #elif defined(__AVX2__)
 constexpr int kRowTile = 2;
-constexpr int kValueVecs = 1;
+constexpr int kValueChunks = 1;
 #else
 constexpr int kRowTile = 1;
-constexpr int kValueVecs = 1;
+constexpr int kValueChunks = 1;
 #endif
+
+/// Keys or values of a layer's pages.
+struct Side {
+  size_t offset;  // of its region in a page
+  int row_bytes;
+};
+
+RIPPLEKV_INLINE Side Keys(const KvPageLayout& layout) {
+  return {layout.k_offset, layout.head_dim * (layout.type == KvType::kF32 ? 4 : 2)};
+}
+RIPPLEKV_INLINE Side Values(const KvPageLayout& layout) {
+  return {layout.v_offset, layout.head_dim * (layout.type == KvType::kF32 ? 4 : 2)};
+}
 
 /// The rows of one split of one KV head.
 struct Rows {
-  const KvPageLayout& layout;
-  const PagedSequence& sequence;
+  const KvPageLayout* layout;
+  const PagedSequence* sequence;
   int kv_head;
   int64_t first;
   int count;
 };
 
-/// f(data, next, row, count) for each run of consecutive rows in a page; `next` is where the run
-/// after it starts (the same run again for the last one); row counts from the split's start.
-template <typename T, typename F>
-RIPPLEKV_INLINE void ForRuns(const Rows& rows, size_t region, const F& f) {
-  const int64_t per_page = rows.layout.rows_per_page;
-  const int64_t page_start = rows.kv_head * per_page * rows.layout.head_dim;
-  const auto at = [&](int64_t page) RIPPLEKV_INLINE_LAMBDA {
-    return reinterpret_cast<const T*>(rows.sequence.pages[page] + region) + page_start;
-  };
-  int64_t page = rows.first / per_page;
-  int64_t in_page = rows.first % per_page;
-  for (int row = 0; row < rows.count;) {
-    const int64_t room = per_page - in_page;
+/// Walks over a split's rows as runs of consecutive ones in a page.
+struct Runs {
+  const Rows& rows;
+  int64_t page, in_page;
+  int row = 0;  // from the split's start
+
+  RIPPLEKV_INLINE explicit Runs(const Rows& r)
+      : rows(r),
+        page(r.first / r.layout->rows_per_page),
+        in_page(r.first % r.layout->rows_per_page) {}
+  RIPPLEKV_INLINE int count() const {
+    const int64_t room = rows.layout->rows_per_page - in_page;
     const int left = rows.count - row;
-    const int run = room < left ? static_cast<int>(room) : left;
-    const T* data = at(page) + in_page * rows.layout.head_dim;
-    f(data, row + run < rows.count ? at(page + 1) : data, row, run);
-    row += run;
+    return room < left ? static_cast<int>(room) : left;
+  }
+  RIPPLEKV_INLINE const std::byte* data(const Side& side) const {
+    return rows.sequence->pages[page] + side.offset +
+           (rows.kv_head * rows.layout->rows_per_page + in_page) * side.row_bytes;
+  }
+  RIPPLEKV_INLINE void Advance(int count) {
+    row += count;
     in_page = 0;
     ++page;
   }
+};
+
+/// Asks for a split's rows a few at a time: pages lie anywhere, so the processor cannot guess.
+struct Ahead {
+  Runs runs;
+  Side side;
+  const std::byte* at = nullptr;
+  int left = 0;  // rows of the run
+
+  RIPPLEKV_INLINE Ahead(const Rows& rows, const Side& s) : runs(rows), side(s) { Start(); }
+  RIPPLEKV_INLINE void Start() {
+    if (runs.row >= runs.rows.count) return;
+    at = runs.data(side);
+    left = runs.count();
+    runs.Advance(left);
+  }
+  RIPPLEKV_INLINE void Next(int n) {
+    while (n > 0 && left > 0) {
+      const int now = n < left ? n : left;
+      const int64_t bytes = static_cast<int64_t>(now) * side.row_bytes;
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+      at += bytes;
+      left -= now;
+      n -= now;
+      if (left == 0) Start();
+    }
+  }
+};
+
+/// Queries times the scale, in the keys' order of lanes, zeros behind the head's channels.
+struct Queries {
+  alignas(64) float q[kMaxQueries][kMaxChunks][2][kLanes];
+};
+
+void ArrangeQueries(const float* q, int queries, int head_dim, KvType keys, Queries* out) {
+  const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(head_dim));
+  for (int g = 0; g < queries; ++g) {
+    for (int c = 0; c * kChunk < head_dim; ++c) {
+      for (int half = 0; half < 2; ++half) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const int channel = c * kChunk + ChunkChannel(keys, half, lane);
+          out->q[g][c][half][lane] = channel < head_dim ? q[g * head_dim + channel] * scale : 0;
+        }
+      }
+    }
+  }
 }
 
-/// Asks for `bytes` from p on: pages lie anywhere, so the processor cannot guess the next one.
-RIPPLEKV_INLINE void Prefetch(const void* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i);
-}
-
-/// scores[g][row + r] = q[g] . key r for `keys` consecutive rows.
-template <typename T, int queries, int keys>
-RIPPLEKV_INLINE void Dot(const T* k, int head_dim, const Vec (*q)[kMaxVecs],
-                         float (*scores)[kSplit], int row) {
+/// scores[g][r] = q[g] . key r for `keys` consecutive rows of `chunks` whole chunks (0: any).
+template <KvType type, int queries, int keys, int chunks>
+RIPPLEKV_INLINE void Dot(const std::byte* k, int row_bytes, int head_dim, const Queries& q,
+                         float (*scores)[kSplit]) {
+  constexpr int kChunkBytes = kChunk * (type == KvType::kF32 ? 4 : 2);
   Vec sum[keys][queries];
   Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
     Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA { sum[r.value][g.value] = Zero(); });
   });
-  const int whole = head_dim / kLanes;
-  const int tail = head_dim % kLanes;
-  for (int c = 0; c < whole; ++c) {
+  const auto add = [&](int c, auto load) RIPPLEKV_INLINE_LAMBDA {
     Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
-      const Vec key = LoadKv(k + r.value * head_dim + c * kLanes);
+      const Chunk key = load(k + r.value * row_bytes + c * kChunkBytes);
       Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-        sum[r.value][g.value] = Fma(q[g.value][c], key, sum[r.value][g.value]);
+        Vec& s = sum[r.value][g.value];
+        s = Fma(Load(q.q[g.value][c][0]), key.a, s);
+        s = Fma(Load(q.q[g.value][c][1]), key.b, s);
       });
     });
-  }
-  if (tail > 0) {
-    Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
-      const Vec key = LoadKvUpTo(k + r.value * head_dim + whole * kLanes, tail);
-      Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-        sum[r.value][g.value] = Fma(q[g.value][whole], key, sum[r.value][g.value]);
-      });
-    });
+  };
+  const auto load = [](const std::byte* p) RIPPLEKV_INLINE_LAMBDA { return LoadChunk<type>(p); };
+  if constexpr (chunks > 0) {
+    Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA { add(c.value, load); });
+  } else {
+    const int whole = head_dim / kChunk;
+    const int tail = head_dim % kChunk;
+    for (int c = 0; c < whole; ++c) add(c, load);
+    if (tail > 0) {
+      add(whole,
+          [&](const std::byte* p) RIPPLEKV_INLINE_LAMBDA { return LoadChunkUpTo<type>(p, tail); });
+    }
   }
   Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-    float* out = scores[g.value] + row;
+    float* out = scores[g.value];
     if constexpr (keys == 4) {
       StoreSums(out, sum[0][g.value], sum[1][g.value], sum[2][g.value], sum[3][g.value]);
     } else {
@@ -93,118 +156,191 @@ RIPPLEKV_INLINE void Dot(const T* k, int head_dim, const Vec (*q)[kMaxVecs],
   });
 }
 
-/// out[g][0 ... vecs * 16) = sum over rows of p[g][row] * value row from `column` on.
-template <typename T, int queries, int vecs>
-RIPPLEKV_INLINE void WeighValues(const Rows& rows, const float (*p)[kSplit], int column, float* out,
-                                 int64_t out_stride) {
-  const int head_dim = rows.layout.head_dim;
-  const int lanes = head_dim - column < kLanes ? head_dim - column : kLanes;  // of the last vector
-  Vec sum[queries][vecs];
-  Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-    Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA { sum[g.value][c.value] = Zero(); });
-  });
-  ForRuns<T>(rows, rows.layout.v_offset,
-             [&](const T* v, const T*, int row, int count) RIPPLEKV_INLINE_LAMBDA {
-               for (int r = 0; r < count; ++r) {
-                 Vec value[vecs];
-                 Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
-                   const T* at = v + static_cast<int64_t>(r) * head_dim + column + c.value * kLanes;
-                   value[c.value] = vecs == 1 ? LoadKvUpTo(at, lanes) : LoadKv(at);
-                 });
-                 Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-                   const Vec weight = Set(p[g.value][row + r]);
-                   Unroll<vecs>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
-                     sum[g.value][c.value] = Fma(weight, value[c.value], sum[g.value][c.value]);
-                   });
-                 });
-               }
-             });
-  Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-    float* o = out + g.value * out_stride + column;
-    if constexpr (vecs == 1) {
-      if (lanes < kLanes) return StorePart(o, lanes, sum[g.value][0]);
+/// The scores of a split's rows; `ahead` goes along.
+template <KvType type, int queries, int chunks>
+void ScoresOfChunks(const Rows& rows, const Queries& q, float (*scores)[kSplit], Ahead& ahead) {
+  const Side side = Keys(*rows.layout);
+  const int head_dim = rows.layout->head_dim;
+  for (Runs runs(rows); runs.row < rows.count;) {
+    const int count = runs.count();
+    const std::byte* k = runs.data(side);
+    const auto at = [&](int r) RIPPLEKV_INLINE_LAMBDA {
+      return reinterpret_cast<float (*)[kSplit]>(scores[0] + runs.row + r);
+    };
+    int r = 0;
+    for (; r + kRowTile <= count; r += kRowTile) {
+      ahead.Next(kRowTile);
+      Dot<type, queries, kRowTile, chunks>(k + static_cast<int64_t>(r) * side.row_bytes,
+                                           side.row_bytes, head_dim, q, at(r));
     }
-    Unroll<vecs>(
-        [&](auto c) RIPPLEKV_INLINE_LAMBDA { Store(o + c.value * kLanes, sum[g.value][c.value]); });
+    for (; r < count; ++r) {
+      ahead.Next(1);
+      Dot<type, queries, 1, chunks>(k + static_cast<int64_t>(r) * side.row_bytes, side.row_bytes,
+                                    head_dim, q, at(r));
+    }
+    runs.Advance(count);
+  }
+}
+
+template <KvType type, int queries>
+void Scores(const Rows& rows, const Queries& q, float (*scores)[kSplit], Ahead& ahead) {
+  if (rows.layout->head_dim == 2 * kChunk) {
+    return ScoresOfChunks<type, queries, 2>(rows, q, scores, ahead);
+  }
+  ScoresOfChunks<type, queries, 0>(rows, q, scores, ahead);
+}
+
+/// The softmax of a split's scores so far: they become exponentials 16 at a time, while the values
+/// are on their way.
+template <int queries>
+struct Softmax {
+  float (*p)[kSplit];
+  Vec max[queries];
+  Vec sum[queries];
+
+  /// Pads the scores and finds the maxima.
+  RIPPLEKV_INLINE void Start(int count) {
+    const float lowest = -__builtin_inff();
+    const int padded = (count + kLanes - 1) / kLanes * kLanes;
+    for (int g = 0; g < queries; ++g) {
+      for (int r = count; r < padded; ++r) p[g][r] = lowest;
+      Vec high = Set(lowest);
+      for (int r = 0; r < padded; r += kLanes) high = Max(high, Load(p[g] + r));
+      max[g] = Set(MaxLane(high));
+      sum[g] = Zero();
+    }
+  }
+  RIPPLEKV_INLINE void Exponentials(int row) {
+    Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+      const Vec e = Exp(Sub(Load(p[g.value] + row), max[g.value]));
+      Store(p[g.value] + row, e);
+      sum[g.value] = Add(sum[g.value], e);
+    });
+  }
+};
+
+/// Chunks [chunk, chunk + chunks) of out[g] = sum over rows of p[g][row] * value row; the last
+/// chunk may be part of one. The first call makes the exponentials.
+template <KvType type, int queries, int chunks, bool first>
+RIPPLEKV_INLINE void WeighChunks(const Rows& rows, Softmax<queries>& softmax, int chunk, float* out,
+                                 int64_t out_stride, Ahead& ahead) {
+  constexpr int kChunkBytes = kChunk * (type == KvType::kF32 ? 4 : 2);
+  const Side side = Values(*rows.layout);
+  const int channels = rows.layout->head_dim - chunk * kChunk;
+  Vec sum[queries][chunks][2];
+  Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+    Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+      sum[g.value][c.value][0] = Zero();
+      sum[g.value][c.value][1] = Zero();
+    });
   });
+  for (Runs runs(rows); runs.row < rows.count;) {
+    const int count = runs.count();
+    const int run_end = runs.row + count;
+    const std::byte* v = runs.data(side) + chunk * kChunkBytes;
+    for (int row = runs.row; row < run_end;) {
+      if (first && row % kLanes == 0) softmax.Exponentials(row);
+      const int stop = (row / kStride + 1) * kStride;
+      const int end = stop < run_end ? stop : run_end;
+      if (first) ahead.Next(end - row);
+      for (; row < end; ++row) {
+        Chunk value[chunks];
+        Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+          value[c.value] = chunks == 1 ? LoadChunkUpTo<type>(v, channels)
+                                       : LoadChunk<type>(v + c.value * kChunkBytes);
+        });
+        Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+          const Vec weight = Set(softmax.p[g.value][row]);
+          Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+            Vec(&s)[2] = sum[g.value][c.value];
+            s[0] = Fma(weight, value[c.value].a, s[0]);
+            s[1] = Fma(weight, value[c.value].b, s[1]);
+          });
+        });
+        v += side.row_bytes;
+      }
+    }
+    runs.Advance(count);
+  }
+  Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+    Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
+      float lanes[2][kLanes];
+      Store(lanes[0], sum[g.value][c.value][0]);
+      Store(lanes[1], sum[g.value][c.value][1]);
+      float* o = out + g.value * out_stride + (chunk + c.value) * kChunk;
+      for (int half = 0; half < 2; ++half) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+          const int channel = ChunkChannel(type, half, lane);
+          if (c.value * kChunk + channel < channels) o[channel] = lanes[half][lane];
+        }
+      }
+    });
+  });
+}
+
+template <KvType type, int queries>
+void WeighValues(const Rows& rows, Softmax<queries>& softmax, float* out, int64_t out_stride,
+                 Ahead& ahead) {
+  const int chunks = (rows.layout->head_dim + kChunk - 1) / kChunk;
+  int chunk = 0;
+  if (kValueChunks == 1 || rows.layout->head_dim < kValueChunks * kChunk) {
+    WeighChunks<type, queries, 1, true>(rows, softmax, 0, out, out_stride, ahead);
+    chunk = 1;
+  } else {
+    WeighChunks<type, queries, kValueChunks, true>(rows, softmax, 0, out, out_stride, ahead);
+    chunk = kValueChunks;
+    for (; (chunk + kValueChunks) * kChunk <= rows.layout->head_dim; chunk += kValueChunks) {
+      WeighChunks<type, queries, kValueChunks, false>(rows, softmax, chunk, out, out_stride, ahead);
+    }
+  }
+  for (; chunk < chunks; ++chunk) {
+    WeighChunks<type, queries, 1, false>(rows, softmax, chunk, out, out_stride, ahead);
+  }
 }
 
 /// `queries` query heads of the group over one split. out: per query [d] values, then maximum and
 /// sum. weights: per query [kSplit] exponentials of the scores minus the maximum, or null.
-template <typename T, int queries>
-void AttendSplit(const Rows& rows, const float* q, float* out, int64_t out_stride, float* weights) {
-  const int head_dim = rows.layout.head_dim;
-  const int whole = head_dim / kLanes;
-  const int tail = head_dim % kLanes;
-  Vec scaled[queries][kMaxVecs];
-  const Vec scale = Set(1.0f / __builtin_sqrtf(static_cast<float>(head_dim)));
-  for (int g = 0; g < queries; ++g) {
-    const float* qg = q + g * head_dim;
-    for (int c = 0; c < whole; ++c) scaled[g][c] = Mul(Load(qg + c * kLanes), scale);
-    if (tail > 0) scaled[g][whole] = Mul(LoadPart(qg + whole * kLanes, tail), scale);
-  }
-
+template <int queries>
+void AttendSplit(const Rows& rows, const Rows& next, const float* q, float* out, int64_t out_stride,
+                 float* weights) {
+  const KvPageLayout& layout = *rows.layout;
+  const int head_dim = layout.head_dim;
+  Queries arranged;
+  ArrangeQueries(q, queries, head_dim, layout.type, &arranged);
   alignas(64) float p[queries][kSplit];
-  // While keys are read, the next run's keys and these rows' values are on their way.
-  const int64_t tile_bytes = static_cast<int64_t>(sizeof(T)) * kRowTile * head_dim;
-  const int64_t to_values =
-      static_cast<int64_t>((rows.layout.v_offset - rows.layout.k_offset) / sizeof(T));
-  ForRuns<T>(rows, rows.layout.k_offset,
-             [&](const T* k, const T* next, int row, int count) RIPPLEKV_INLINE_LAMBDA {
-               int r = 0;
-               for (; r + kRowTile <= count; r += kRowTile) {
-                 const int64_t element = static_cast<int64_t>(r) * head_dim;
-                 Prefetch(next + element, tile_bytes);
-                 Prefetch(k + to_values + element, tile_bytes);
-                 Dot<T, queries, kRowTile>(k + element, head_dim, scaled, p, row + r);
-               }
-               for (; r < count; ++r) {
-                 Dot<T, queries, 1>(k + static_cast<int64_t>(r) * head_dim, head_dim, scaled, p,
-                                    row + r);
-               }
-             });
-
-  const float lowest = -__builtin_inff();
-  const int padded = (rows.count + kLanes - 1) / kLanes * kLanes;
+  Ahead values(rows, Values(layout));
+  if (layout.type == KvType::kF32) {
+    Scores<KvType::kF32, queries>(rows, arranged, p, values);
+  } else {
+    Scores<KvType::kBf16, queries>(rows, arranged, p, values);
+  }
+  Softmax<queries> softmax{p, {}, {}};
+  softmax.Start(rows.count);
+  Ahead keys(next, Keys(layout));
+  if (layout.type == KvType::kF32) {
+    WeighValues<KvType::kF32, queries>(rows, softmax, out, out_stride, keys);
+  } else {
+    WeighValues<KvType::kBf16, queries>(rows, softmax, out, out_stride, keys);
+  }
   for (int g = 0; g < queries; ++g) {
-    for (int r = rows.count; r < padded; ++r) p[g][r] = lowest;
-    Vec high = Set(lowest);
-    for (int r = 0; r < padded; r += kLanes) high = Max(high, Load(p[g] + r));
-    const float max = MaxLane(high);
-    Vec sum = Zero();
-    for (int r = 0; r < padded; r += kLanes) {
-      const Vec e = Exp(Sub(Load(p[g] + r), Set(max)));
-      Store(p[g] + r, e);
-      sum = Add(sum, e);
-    }
-    out[g * out_stride + head_dim] = max;
-    out[g * out_stride + head_dim + 1] = Sum(sum);
+    out[g * out_stride + head_dim] = MaxLane(softmax.max[g]);
+    out[g * out_stride + head_dim + 1] = Sum(softmax.sum[g]);
     if (weights != nullptr) {
-      for (int r = 0; r < padded; r += kLanes) Store(weights + g * kSplit + r, Load(p[g] + r));
+      for (int r = 0; r < rows.count; r += kLanes) Store(weights + g * kSplit + r, Load(p[g] + r));
     }
-  }
-
-  int column = 0;
-  if constexpr (kValueVecs > 1) {
-    for (; column + kValueVecs * kLanes <= head_dim; column += kValueVecs * kLanes) {
-      WeighValues<T, queries, kValueVecs>(rows, p, column, out, out_stride);
-    }
-  }
-  for (; column < head_dim; column += kLanes) {
-    WeighValues<T, queries, 1>(rows, p, column, out, out_stride);
   }
 }
 
-template <typename T>
-void AttendItem(const Rows& rows, int group, const float* q, float* out, int64_t out_stride,
-                float* weights) {
+void AttendItem(const Rows& rows, const Rows& next, int group, const float* q, float* out,
+                int64_t out_stride, float* weights) {
   for (int g = 0; g < group; g += kMaxQueries) {
     const int queries = group - g < kMaxQueries ? group - g : kMaxQueries;
+    Rows then = next;
+    if (g + queries < group) then.count = 0;
     Unroll<kMaxQueries>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
       if (queries == i.value + 1) {
-        AttendSplit<T, i.value + 1>(rows, q + g * rows.layout.head_dim, out + g * out_stride,
-                                    out_stride,
-                                    weights != nullptr ? weights + g * kSplit : nullptr);
+        AttendSplit<i.value + 1>(rows, then, q + g * rows.layout->head_dim, out + g * out_stride,
+                                 out_stride, weights != nullptr ? weights + g * kSplit : nullptr);
       }
     });
   }
@@ -269,6 +405,36 @@ void MergeMass(const Parts& parts, const float* weights, int64_t weights_step,
   }
 }
 
+/// Walks over all items in order.
+struct Items {
+  const DecodeAttentionArgs& args;
+  int sequence = 0;
+  int64_t first = 0;  // item of the sequence
+  int64_t index = 0;  // of all
+
+  RIPPLEKV_INLINE int64_t of_sequence() const {
+    return Splits(args.sequence[sequence].rows) * args.layout.kv_heads;
+  }
+  /// Goes to item i, not before the present one; false beyond the last.
+  RIPPLEKV_INLINE bool Seek(int64_t i) {
+    index = i;
+    for (; sequence < args.sequences; ++sequence) {
+      const int64_t items = of_sequence();
+      if (i < first + items) return true;
+      first += items;
+    }
+    return false;
+  }
+  RIPPLEKV_INLINE Rows rows() const {
+    const PagedSequence& s = args.sequence[sequence];
+    const int64_t i = index - first;
+    const int64_t row = i / args.layout.kv_heads * kSplit;
+    const int64_t left = s.rows - row;
+    return {&args.layout, &s, static_cast<int>(i % args.layout.kv_heads), row,
+            static_cast<int>(left < kSplit ? left : kSplit)};
+  }
+};
+
 }  // namespace
 
 void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end) {
@@ -276,31 +442,22 @@ void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int6
   const int group = args.heads / layout.kv_heads;
   const int64_t stride = layout.head_dim + 2;
   float* const all_weights = args.workspace + DecodeAttentionItems(args) * group * stride;
-  int64_t first_item = 0;  // of the sequence
-  for (int s = 0; s < args.sequences && first_item < end; ++s) {
-    const bool wanted = args.sequence[s].mass != nullptr;
-    const int64_t rows = args.sequence[s].rows;
-    const int64_t items = Splits(rows) * layout.kv_heads;
-    const int64_t from = begin > first_item ? begin - first_item : 0;
-    const int64_t to = end - first_item < items ? end - first_item : items;
-    for (int64_t i = from; i < to; ++i) {
-      const int kv_head = static_cast<int>(i % layout.kv_heads);
-      const int64_t row = i / layout.kv_heads * kSplit;
-      const int count = static_cast<int>(rows - row < kSplit ? rows - row : kSplit);
-      const Rows split{layout, args.sequence[s], kv_head, row, count};
-      const float* q =
-          args.q + (static_cast<int64_t>(s) * args.heads + kv_head * group) * layout.head_dim;
-      float* out = args.workspace + (first_item + i) * group * stride;
-      float* weights = wanted && row + count > args.sequence[s].mass_first_row
-                           ? all_weights + (first_item + i) * group * kSplit
-                           : nullptr;
-      if (layout.type == KvType::kF32) {
-        AttendItem<float>(split, group, q, out, stride, weights);
-      } else {
-        AttendItem<uint16_t>(split, group, q, out, stride, weights);
-      }
-    }
-    first_item += items;
+  Items items{args};
+  for (int64_t i = begin; i < end; ++i) {
+    items.Seek(i);
+    const Rows rows = items.rows();
+    const float* q = args.q + (static_cast<int64_t>(items.sequence) * args.heads +
+                               static_cast<int64_t>(rows.kv_head) * group) *
+                                  layout.head_dim;
+    const PagedSequence& s = *rows.sequence;
+    float* weights = s.mass != nullptr && rows.first + rows.count > s.mass_first_row
+                         ? all_weights + i * group * kSplit
+                         : nullptr;
+    // Most often the same thread goes on with the item that follows, whoever calls.
+    Items following = items;
+    const Rows next =
+        following.Seek(i + 1) ? following.rows() : Rows{rows.layout, rows.sequence, 0, 0, 0};
+    AttendItem(rows, next, group, q, args.workspace + i * group * stride, stride, weights);
   }
 }
 

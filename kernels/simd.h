@@ -76,6 +76,13 @@ RIPPLEKV_INLINE Vec LoadBf16(const uint16_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(
       _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16))};
 }
+/// 32 numbers: those with even and those with odd numbers, which takes no shuffling.
+RIPPLEKV_INLINE void LoadBf16Pairs(const uint16_t* p, Vec* even, Vec* odd) {
+  const __m512i pairs = _mm512_loadu_si512(p);
+  *even = {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))};
+  *odd = {_mm512_castsi512_ps(
+      _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
 RIPPLEKV_INLINE Vec LoadHalf(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
@@ -175,6 +182,15 @@ RIPPLEKV_INLINE __m256 LoadBf16x8(const uint16_t* p) {
       _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }
 RIPPLEKV_INLINE Vec LoadBf16(const uint16_t* p) { return {LoadBf16x8(p), LoadBf16x8(p + 8)}; }
+RIPPLEKV_INLINE void LoadBf16Pairs(const uint16_t* p, Vec* even, Vec* odd) {
+  const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16));
+  const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  *even = {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
+           _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+  *odd = {_mm256_castsi256_ps(_mm256_and_si256(lo, mask)),
+          _mm256_castsi256_ps(_mm256_and_si256(hi, mask))};
+}
 RIPPLEKV_INLINE Vec LoadHalf(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
@@ -301,6 +317,14 @@ RIPPLEKV_INLINE Vec LoadBf16(const uint16_t* p) {
     a.q[i / 4][i % 4] = LoadAs<float>(&bits);
   }
   return a;
+}
+RIPPLEKV_INLINE void LoadBf16Pairs(const uint16_t* p, Vec* even, Vec* odd) {
+  for (int i = 0; i < 4; ++i) {
+    const Int4 pairs = LoadAs<Int4>(p + 8 * i);
+    const Int4 low = pairs << 16, high = pairs & static_cast<int32_t>(0xffff0000u);
+    even->q[i] = LoadAs<Float4>(&low);
+    odd->q[i] = LoadAs<Float4>(&high);
+  }
 }
 RIPPLEKV_INLINE Vec LoadHalf(const uint16_t* p) {
   Vec a;

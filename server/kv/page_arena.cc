@@ -57,6 +57,9 @@ absl::StatusOr<std::unique_ptr<PageArena>> PageArena::Create(const PageArenaOpti
     return absl::ResourceExhaustedError(absl::StrFormat("cannot map %u bytes of KV memory: %s",
                                                         options.total_bytes, strerror(errno)));
   }
+  // Attention reads pages in no order: with small pages of memory it would wait for their
+  // addresses. Where the kernel has no large ones this changes nothing.
+  madvise(base, options.total_bytes, MADV_HUGEPAGE);
   auto arena = std::unique_ptr<PageArena>(new PageArena);
   arena->base_ = static_cast<std::byte*>(base);
   arena->total_bytes_ = options.total_bytes;

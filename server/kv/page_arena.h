@@ -41,8 +41,9 @@ class PrefillLayer {
 };
 
 /// All memory for keys and values: one allocation of fixed-size pages, and one layer of full K and
-/// V that prefills share. Counts pages and the bytes of the prefill layer that are in use. Pages
-/// that were never used take no physical memory. Used by the engine thread only.
+/// V that prefills share. Counts pages and the bytes of the prefill layer that are in use. Takes
+/// physical memory as it is used, in the kernel's large pages (2 MiB) where it has them. Used by
+/// the engine thread only.
 class PageArena {
  public:
   /// INVALID_ARGUMENT: a page size that is no multiple of 64, or too little memory for the prefill
