@@ -74,8 +74,21 @@ void ThreadPool::Run(int64_t n, int64_t grain, Function function, void* body) {
   Work(0);
   // Every range is taken now. Let nobody in any more and wait for those inside.
   gate_.fetch_and(~kOpen, std::memory_order_relaxed);
-  const auto empty = [this] { return (gate_.load(std::memory_order_acquire) & kInside) == 0; };
-  while (!SpinUntil(empty)) std::this_thread::yield();
+  AwaitWorkers();
+}
+
+bool ThreadPool::Empty() const { return (gate_.load(std::memory_order_acquire) & kInside) == 0; }
+
+void ThreadPool::AwaitWorkers() {
+  if (SpinUntil([this] { return Empty(); })) return;
+  caller_sleeps_.store(true);
+  for (;;) {
+    const uint32_t seen = left_.load();
+    // Sequentially consistent with a worker's leaving: one of the two sees the other.
+    if ((gate_.load() & kInside) == 0) break;
+    left_.wait(seen);
+  }
+  caller_sleeps_.store(false);
 }
 
 void ThreadPool::Work(int own) {
@@ -108,7 +121,11 @@ void ThreadPool::WorkerLoop(int own) {
                                       std::memory_order_relaxed)) {
         last_region = gate >> kRegionShift;
         Work(own);
-        gate_.fetch_sub(1, std::memory_order_release);
+        gate_.fetch_sub(1);
+        if (caller_sleeps_.load()) {
+          left_.fetch_add(1);
+          left_.notify_one();
+        }
         break;
       }
     }

@@ -13,6 +13,8 @@ namespace ripplekv {
 ///
 /// Workers spin for about 50 us after a region and then sleep. The caller never waits for a worker
 /// that has not started: it takes over whatever is left, so a busy machine degrades to one thread.
+/// Where a worker loses its processor amid a range, the caller sleeps until it is done: the worker
+/// gets the caller's processor then.
 /// One thread at a time may call ParallelFor; bodies must not throw and must not call ParallelFor
 /// of the same pool.
 class ThreadPool {
@@ -54,6 +56,8 @@ class ThreadPool {
   void Run(int64_t n, int64_t grain, Function function, void* body);
   void Work(int own);
   void WorkerLoop(int own);
+  bool Empty() const;
+  void AwaitWorkers();
 
   const int threads_;
   // Of the running region. Written only while no worker is inside.
@@ -67,6 +71,9 @@ class ThreadPool {
   // What sleeping workers wait on: changes with every region.
   alignas(64) std::atomic<uint32_t> bell_{0};
   std::atomic<int> sleepers_{0};
+  // A caller sleeps on `left_` until the last worker has left the region.
+  std::atomic<bool> caller_sleeps_{false};
+  std::atomic<uint32_t> left_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

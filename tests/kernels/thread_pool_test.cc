@@ -71,6 +71,21 @@ TEST(ThreadPoolTest, TheCallerTakesOverWhatIsLeft) {
   EXPECT_EQ(done, 100);
 }
 
+TEST(ThreadPoolTest, TheCallerSleepsWhileAWorkerIsLate) {
+  ThreadPool pool(3);
+  const auto caller = std::this_thread::get_id();
+  for (int region = 0; region < 200; ++region) {
+    // Much longer than the caller spins, and less than that.
+    const auto late = std::chrono::microseconds(region % 2 == 0 ? 300 + region : region / 4);
+    std::atomic<int> done = 0;
+    pool.ParallelFor(3, 1, [&](int64_t, int64_t) {
+      if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(late);
+      ++done;
+    });
+    ASSERT_EQ(done, 3);
+  }
+}
+
 TEST(ThreadPoolTest, ManyRegionsWithAndWithoutSleep) {
   ThreadPool pool(4);
   std::vector<int64_t> values(257);
