@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/decode_attention_cuda.h"
@@ -11,6 +13,7 @@ namespace {
 using namespace cuda_attention;  // NOLINT
 
 constexpr int kMergeThreads = 64;
+constexpr int kMaxGroup = kSplit;  // a thread of MassKernel for each query head
 
 /// What brings the sums of a query head's splits from their own maxima to the common one.
 struct Scales {
@@ -69,26 +72,21 @@ __global__ void __launch_bounds__(kSplit) MassKernel(DecodeAttentionArgs args, i
   const int64_t first = workspace.Query(blockIdx.z, args.layout.kv_heads, kv_head, 0);
   const int64_t here = workspace.Query(blockIdx.z, args.layout.kv_heads, kv_head, blockIdx.x);
   const bool wanted = row >= sequence.mass_first_row && row < sequence.rows;
-  __shared__ float scale[kSplit];
-  float mass = 0;
-  for (int from = 0; from < workspace.group; from += kSplit) {
-    const int queries = workspace.group - from < kSplit ? workspace.group - from : kSplit;
-    if (static_cast<int>(threadIdx.x) < queries) {
-      const int64_t query = first + from + threadIdx.x;
-      const Scales scales{workspace.sums + query * 2, int64_t{workspace.group} * 2,
-                          SplitsOf(sequence.rows)};
-      const float highest = scales.Highest();
-      scale[threadIdx.x] = scales.Of(blockIdx.x, highest) / scales.Sum(highest);
-    }
-    __syncthreads();
-    if (wanted) {
-      for (int g = 0; g < queries; ++g) {
-        mass = fmaf(scale[g], workspace.weights[(here + from + g) * kSplit + threadIdx.x], mass);
-      }
-    }
-    __syncthreads();
+  __shared__ float scale[kMaxGroup];
+  if (static_cast<int>(threadIdx.x) < workspace.group) {
+    const int64_t query = first + threadIdx.x;
+    const Scales scales{workspace.sums + query * 2, int64_t{workspace.group} * 2,
+                        SplitsOf(sequence.rows)};
+    const float highest = scales.Highest();
+    scale[threadIdx.x] = scales.Of(blockIdx.x, highest) / scales.Sum(highest);
   }
-  if (wanted) sequence.mass[kv_head * sequence.mass_stride + row - sequence.mass_first_row] = mass;
+  __syncthreads();
+  if (!wanted) return;
+  float mass = 0;
+  for (int g = 0; g < workspace.group; ++g) {
+    mass = fmaf(scale[g], workspace.weights[(here + g) * kSplit + threadIdx.x], mass);
+  }
+  sequence.mass[kv_head * sequence.mass_stride + row - sequence.mass_first_row] = mass;
 }
 
 template <typename T, int kHeadDim, int kQueries, bool kWhole>
@@ -101,26 +99,29 @@ absl::Status LaunchPartial(const DecodeAttentionArgs& args, const Grouping& grou
                     grid, kThreads, stream, args, grouping, max_splits, mass);
 }
 
-/// Query heads that a block takes: as many as its registers hold.
-constexpr int MaxQueries(int head_dim) { return head_dim <= 128 ? 4 : 2; }
+/// Query heads that a block takes: as many as its registers hold. Rows of other than whole vectors
+/// are read number by number, by one build for all sizes.
+constexpr int MaxQueries(int head_dim, bool whole) { return !whole ? 1 : head_dim <= 128 ? 4 : 2; }
 
 template <typename T, int kHeadDim, bool kWhole>
 absl::Status LaunchOfHeadDim(const DecodeAttentionArgs& args, const Grouping& grouping,
                              int64_t max_splits, bool mass, CudaStream stream) {
+  constexpr int kMost = MaxQueries(kHeadDim, kWhole);
   const auto launch = [&](auto kernel) { return kernel(args, grouping, max_splits, mass, stream); };
-  if constexpr (MaxQueries(kHeadDim) == 4) {
+  if constexpr (kMost >= 4) {
     if (grouping.queries == 4) return launch(LaunchPartial<T, kHeadDim, 4, kWhole>);
     if (grouping.queries == 3) return launch(LaunchPartial<T, kHeadDim, 3, kWhole>);
   }
-  return grouping.queries == 2 ? launch(LaunchPartial<T, kHeadDim, 2, kWhole>)
-                               : launch(LaunchPartial<T, kHeadDim, 1, kWhole>);
+  if constexpr (kMost >= 2) {
+    if (grouping.queries == 2) return launch(LaunchPartial<T, kHeadDim, 2, kWhole>);
+  }
+  return launch(LaunchPartial<T, kHeadDim, 1, kWhole>);
 }
 
 template <typename T>
 absl::Status LaunchOfType(const DecodeAttentionArgs& args, const Grouping& grouping,
                           int64_t max_splits, bool mass, CudaStream stream) {
   const int d = args.layout.head_dim;
-  // Rows that do not start at multiples of 16 bytes: one build for all sizes, number by number.
   const bool whole = d % KvVector<T>::kElements == 0;
   const auto launch = [&](auto of_head_dim) {
     return of_head_dim(args, grouping, max_splits, mass, stream);
@@ -147,6 +148,9 @@ absl::Status Check(const DecodeAttentionArgs& args, const DecodeAttentionBounds&
   if (layout.kv_heads < 1 || args.heads < 1 || args.heads % layout.kv_heads != 0) {
     return refuse(args.heads, " query heads over ", layout.kv_heads,
                   " KV heads; give a positive multiple");
+  }
+  if (args.heads / layout.kv_heads > kMaxGroup) {
+    return refuse(args.heads / layout.kv_heads, " query heads a KV head; at most ", kMaxGroup);
   }
   if (layout.rows_per_page < 1) {
     return refuse("a page of ", layout.page_bytes, " bytes holds no row; give larger pages");
@@ -180,9 +184,10 @@ absl::Status DecodeAttentionCuda(const DecodeAttentionArgs& args,
     const bool whole = d * KvTypeBytes(args.layout.type) % 16 == 0;
     Grouping grouping;
     grouping.group = args.heads / args.layout.kv_heads;
-    const int most = whole ? MaxQueries(d) : MaxQueries(kDecodeAttentionMaxHeadDim);
+    const int most = MaxQueries(d, whole);
     grouping.chunks = (grouping.group + most - 1) / most;
     grouping.queries = (grouping.group + grouping.chunks - 1) / grouping.chunks;
+    grouping.scale = 1.0f / std::sqrt(static_cast<float>(d));
     const absl::Status status =
         args.layout.type == KvType::kF32
             ? LaunchOfType<float>(args, grouping, max_splits, bounds.mass, stream)

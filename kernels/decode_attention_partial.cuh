@@ -12,15 +12,19 @@ inline constexpr int kSplit = kDecodeAttentionSplitRows;
 inline constexpr int kThreads = 128;
 inline constexpr int kWarp = 32;
 inline constexpr int kWarps = kThreads / kWarp;
+// Registers for so many blocks on a multiprocessor: with fewer of them the compiler spreads the
+// loads out.
+inline constexpr int kBlocksAtOnce = 4;
 inline constexpr int kRowsAtOnce = 8;  // loads of 16 bytes that a thread has on their way
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// How the query heads of a KV head are dealt out: `chunks` blocks of up to `queries` heads each
-/// read the same rows, one after the other from memory and from the L2 cache.
+/// How the query heads of a KV head are dealt out, the same for all: `chunks` blocks of up to
+/// `queries` heads each read the same rows, one after the other from memory and from the L2 cache.
 struct Grouping {
   int group;
   int queries;
   int chunks;
+  float scale;  // of the scores
 };
 
 /// The workspace: for each item (sequence, KV head, split) and query head of the group the weighted
@@ -70,17 +74,27 @@ __device__ float SumEight(float (&x)[8], int lane) {
   return sum;
 }
 
-/// Turns a query's scores into exponentials; one warp. Returns maximum and sum.
+/// Turns a query's scores into exponentials, those beyond `count` into zeros; one warp. Returns
+/// maximum and sum.
 __device__ inline float2 SoftmaxOfWarp(float* scores, int count, int lane) {
+  constexpr int kPerLane = kSplit / kWarp;
+  float x[kPerLane];
   float max = -INFINITY;
-  for (int r = lane; r < count; r += kWarp) max = fmaxf(max, scores[r]);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int r = lane + i * kWarp;
+    x[i] = r < count ? scores[r] : -INFINITY;
+    max = fmaxf(max, x[i]);
+  }
 #pragma unroll
   for (int offset = kWarp / 2; offset >= 1; offset /= 2) {
     max = fmaxf(max, __shfl_xor_sync(kAllLanes, max, offset));
   }
   float sum = 0;
-  for (int r = lane; r < count; r += kWarp) {
-    const float e = expf(scores[r] - max);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int r = lane + i * kWarp;
+    const float e = r < count ? expf(x[i] - max) : 0.0f;
     scores[r] = e;
     sum += e;
   }
@@ -94,7 +108,7 @@ __device__ inline float2 SoftmaxOfWarp(float* scores, int count, int lane) {
 /// One split of one KV head for one chunk of its query heads. Block (split and chunk, KV head,
 /// sequence). kHeadDim: head_dim rounded up to 64, 128, 256 or 512.
 template <typename T, int kHeadDim, int kQueries, bool kWhole>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     PartialKernel(DecodeAttentionArgs args, Grouping grouping, int64_t max_splits, bool mass) {
   constexpr int kElements = KvVector<T>::kElements;
   constexpr int kVectors = kHeadDim / kElements;               // of a row
@@ -128,14 +142,14 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t to_values =
       static_cast<int64_t>(layout.v_offset) - static_cast<int64_t>(layout.k_offset);
   for (int r = threadIdx.x; r < count; r += kThreads) {
-    const int64_t row = first_row + r;
-    const std::byte* page = sequence.pages[row / layout.rows_per_page];
-    keys[r] = page + layout.KeyOffset(kv_head, static_cast<int>(row % layout.rows_per_page));
+    const auto row = static_cast<uint32_t>(first_row) + static_cast<uint32_t>(r);
+    const auto per_page = static_cast<uint32_t>(layout.rows_per_page);
+    keys[r] = sequence.pages[row / per_page] +
+              layout.KeyOffset(kv_head, static_cast<int>(row % per_page));
     PrefetchRow(keys[r] + to_values, d * static_cast<int>(sizeof(T)));
   }
 
   float q[kQueries][kPerLane][kElements];
-  const float scale = 1.0f / sqrtf(static_cast<float>(d));
   const float* q_of_chunk =
       args.q + (int64_t{blockIdx.z} * args.heads + kv_head * grouping.group + first_query) * d;
 #pragma unroll
@@ -145,7 +159,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int e = 0; e < kElements; ++e) {
         const int c = (v * kLanes + lane) * kElements + e;
-        q[g][v][e] = g < queries && c < d ? q_of_chunk[g * d + c] * scale : 0.0f;
+        q[g][v][e] = g < queries && c < d ? q_of_chunk[g * d + c] * grouping.scale : 0.0f;
       }
     }
   }
@@ -212,9 +226,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < kRowsAtOnce; ++i) {
         const int row = first + i * kTeams;
-        raw[i] = row < count
-                     ? LoadKv<T, kWhole>(keys[row] + to_values, (v * kLanes + lane) * kElements, d)
-                     : uint4{0, 0, 0, 0};
+        raw[i] = LoadKv<T, kWhole>(keys[row < count ? row : count - 1] + to_values,
+                                   (v * kLanes + lane) * kElements, d);
+        // Nothing of a row that is not there, whatever the last one holds.
+        if (row >= count) raw[i] = uint4{0, 0, 0, 0};
       }
 #pragma unroll
       for (int i = 0; i < kRowsAtOnce; ++i) {
@@ -223,7 +238,7 @@ __global__ void __launch_bounds__(kThreads)
         KvVector<T>::Unpack(raw[i], x);
 #pragma unroll
         for (int g = 0; g < kQueries; ++g) {
-          const float weight = g < queries && row < count ? scores[g][row] : 0.0f;
+          const float weight = scores[g][row];  // of no meaning where g >= queries
 #pragma unroll
           for (int e = 0; e < kElements; ++e) sum[g][e] = fmaf(weight, x[e], sum[g][e]);
         }

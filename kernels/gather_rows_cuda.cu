@@ -1,7 +1,5 @@
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gather_rows_cuda.h"
@@ -16,16 +14,17 @@ constexpr int kThreads = 256;
 template <typename Piece>
 __global__ void __launch_bounds__(kThreads)
     GatherKernel(GatherRowsArgs args, int64_t begin, int64_t end, int lanes) {
-  const int64_t entry = begin + (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes;
+  const int64_t entry = begin + int64_t{blockIdx.x} * (kThreads / lanes) + threadIdx.x / lanes;
   if (entry >= end) return;
   const int lane = threadIdx.x % lanes;
   const int head = blockIdx.y;
   const KvPageLayout& layout = args.layout;
   const int64_t source =
       args.indices == nullptr ? entry : args.indices[head * args.indices_stride + entry];
-  const int64_t row = args.first_row + entry;
-  const int in_page = static_cast<int>(row % layout.rows_per_page);
-  std::byte* page = args.pages[row / layout.rows_per_page];
+  const auto row = static_cast<uint32_t>(args.first_row + entry);
+  const auto per_page = static_cast<uint32_t>(layout.rows_per_page);
+  const int in_page = static_cast<int>(row % per_page);
+  std::byte* page = args.pages[row / per_page];
   const int64_t element_bytes = static_cast<int64_t>(KvTypeBytes(layout.type));
   const int64_t from = (head * args.kv_head_stride + source * layout.head_dim) * element_bytes;
   const auto* k = reinterpret_cast<const Piece*>(static_cast<const std::byte*>(args.k) + from);
@@ -77,6 +76,11 @@ absl::Status GatherRowsCuda(const GatherRowsArgs& args, int64_t begin, int64_t e
         absl::StrCat("gather rows on the GPU: a page of ", layout.page_bytes, " bytes holds ",
                      layout.rows_per_page, " rows of ", layout.kv_heads,
                      " KV heads; give pages of at least one row and 1 to 65535 heads"));
+  }
+  if (args.first_row + begin < 0 || args.first_row + end > int64_t{1} << 31) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gather rows on the GPU: rows ", args.first_row + begin, " to ",
+                     args.first_row + end, " of a sequence are not in 0 to 2^31"));
   }
   const size_t row_bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
   if (Divides(16, args, row_bytes)) return Launch<uint4>(args, begin, end, row_bytes, stream);

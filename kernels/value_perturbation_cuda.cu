@@ -63,7 +63,7 @@ __device__ void Normals(const PhiloxWords& words, float (&normals)[4]) {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     PerturbKernel(PerturbArgs args, int64_t begin, int64_t end, int lanes, bool whole) {
-  const int64_t row = begin + (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes;
+  const int64_t row = begin + int64_t{blockIdx.x} * (kThreads / lanes) + threadIdx.x / lanes;
   const int first = threadIdx.x % lanes * 4;
   const int step = lanes * 4;
   const int d = row < end ? args.head_dim : 0;  // nothing to do beyond the end

@@ -304,6 +304,25 @@ TEST_P(DeviceKernelsTest, AttentionIgnoresAKeyAtMinusInfinity) {
   sequences.Compare(sequences.Run(device_.get(), false), GetParam().attention_tolerance, false);
 }
 
+// Threads that have no row left read the last one again: it must not be counted twice, or as 0
+// times infinity.
+TEST_P(DeviceKernelsTest, AttentionOverAnInfiniteValueIsInfinite) {
+  std::mt19937 random(12);
+  DeviceSequences sequences(random, type_, {2, 1, 16, 8}, {300});
+  const uint32_t bits = 0x7f800000u;
+  std::memcpy(&sequences.v_[0].bytes[sequences.Element(0, 0, 299, 3) * KvTypeBytes(type_)],
+              reinterpret_cast<const std::byte*>(&bits) + (type_ == KvType::kF32 ? 0 : 2),
+              KvTypeBytes(type_));
+  const std::vector<float> out = sequences.Run(device_.get(), false).out;
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (i % 16 == 3) {
+      EXPECT_EQ(out[i], std::numeric_limits<float>::infinity()) << i;
+    } else {
+      EXPECT_TRUE(std::isfinite(out[i])) << i;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, DeviceKernelsTest,
     testing::Values(Case{DeviceKind::kCpu, KvType::kF32, 2e-6, 6e-8},
@@ -338,6 +357,7 @@ TEST_P(CudaRefusalTest, NamesTheValue) {
   says(attention(4, 2, 513, 8), "head_dim 513");
   says(attention(5, 2, 64, 8), "5 query heads over 2 KV heads");
   says(attention(4, 2, 64, 0), "holds no row");
+  says(attention(514, 2, 64, 8), "257 query heads a KV head");
   GatherRowsArgs gather;
   gather.layout.kv_heads = 2;
   says(device->GatherRows(gather, 0, 1), "give pages of at least one row");
