@@ -3,10 +3,12 @@
 #include "kernels/decode_attention.h"
 #include "kernels/isa_functions.h"
 #include "kernels/kl_divergence.h"
-#include "kernels/packed_linear.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/panel_linear.h"
+#include "kernels/panel_linear_avx512vnni.h"
 #include "kernels/panel_matrix.h"
 #include "kernels/rms_norm.h"
+#include "kernels/rope.h"
 #include "kernels/swiglu.h"
 #include "kernels/window_scores.h"
 
@@ -15,12 +17,6 @@ namespace ripplekv {
 void ExpandRows(const PackedMatrix& w, int64_t row_begin, int64_t row_end, float* out, Isa isa) {
   ForIsa(isa, isa_base::ExpandRows, isa_v3::ExpandRows, isa_v4::ExpandRows)(w, row_begin, row_end,
                                                                             out);
-}
-
-void ExpandRowsBf16(const PackedMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out,
-                    Isa isa) {
-  ForIsa(isa, isa_base::ExpandRowsBf16, isa_v3::ExpandRowsBf16, isa_v4::ExpandRowsBf16)(
-      w, row_begin, row_end, out);
 }
 
 void ExpandRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out, Isa isa) {
@@ -40,10 +36,19 @@ void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_e
       w, panel_begin, panel_end, out);
 }
 
-void PackedLinear(const PackedMatrix& w, const float* x, int64_t x_stride, int m, float* y,
-                  int64_t y_stride, int64_t row_begin, int64_t row_end, Isa isa) {
-  ForIsa(isa, isa_base::PackedLinear, isa_v3::PackedLinear, isa_v4::PackedLinear)(
-      w, x, x_stride, m, y, y_stride, row_begin, row_end);
+void QuantizeInput(const LinearInput& input, int row_begin, int row_end, int64_t group_begin,
+                   int64_t group_end) {
+  isa_v4dot::QuantizeInput(input, row_begin, row_end, group_begin, group_end);
+}
+
+void PanelLinear(const PanelMatrix& w, const LinearInput& input, float* y, int64_t y_stride,
+                 bool add, int64_t panel_begin, int64_t panel_end, Isa isa) {
+  if (input.type == ActivationType::kInt16 && block_elements(w.type) > 1) {
+    isa_v4dot::PanelLinearInt16(w, input, y, y_stride, add, panel_begin, panel_end);
+    return;
+  }
+  ForIsa(isa, isa_base::PanelLinearF32, isa_v3::PanelLinearF32, isa_v4::PanelLinearF32)(
+      w, input, y, y_stride, add, panel_begin, panel_end);
 }
 
 void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t item_begin, int64_t item_end,
@@ -79,6 +84,12 @@ void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, f
              int64_t row_begin, int64_t row_end, Isa isa) {
   ForIsa(isa, isa_base::RmsNorm, isa_v3::RmsNorm, isa_v4::RmsNorm)(x, weight, cols, epsilon, y,
                                                                    row_begin, row_end);
+}
+
+void RopeLanes(float* x, int64_t n, int64_t lane, int64_t head_dim, const float* cosines,
+               const float* sines, Isa isa) {
+  ForIsa(isa, isa_base::RopeLanes, isa_v3::RopeLanes, isa_v4::RopeLanes)(x, n, lane, head_dim,
+                                                                         cosines, sines);
 }
 
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out, Isa isa) {

@@ -7,30 +7,32 @@
 #include "kernels/decode_attention.h"
 #include "kernels/isa.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/panel_linear.h"
 #include "kernels/panel_matrix.h"
 #include "kernels/window_scores.h"
 
-#define RIPPLEKV_DECLARE_KERNELS(isa_namespace)                                                  \
-  namespace isa_namespace {                                                                      \
-  void ExpandRows(const PackedMatrix& w, int64_t row_begin, int64_t row_end, float* out);        \
-  void ExpandRowsBf16(const PackedMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out); \
-  void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);    \
-  void ExpandPanelRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end,             \
-                           uint16_t* out);                                                       \
-  void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end,            \
-                        uint16_t* out);                                                          \
-  void PackedLinear(const PackedMatrix& w, const float* x, int64_t x_stride, int m, float* y,    \
-                    int64_t y_stride, int64_t row_begin, int64_t row_end);                       \
-  void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end);      \
-  void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end);        \
-  ArgMaxResult ArgMax(const float* x, int64_t n);                                                \
-  void LogSoftmax(const float* logits, int64_t n, float* out);                                   \
-  double KlDivergence(const float* p, const float* q, int64_t n);                                \
-  double KlDivergenceOfLogits(const float* p, const float* q, int64_t n);                        \
-  void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* y,       \
-               int64_t row_begin, int64_t row_end);                                              \
-  void SwiGlu(const float* gate, const float* up, int64_t n, float* out);                        \
-  void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end);                 \
+#define RIPPLEKV_DECLARE_KERNELS(isa_namespace)                                                   \
+  namespace isa_namespace {                                                                       \
+  void ExpandRows(const PackedMatrix& w, int64_t row_begin, int64_t row_end, float* out);         \
+  void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);     \
+  void ExpandPanelRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end,              \
+                           uint16_t* out);                                                        \
+  void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end,             \
+                        uint16_t* out);                                                           \
+  void PanelLinearF32(const PanelMatrix& w, const LinearInput& input, float* y, int64_t y_stride, \
+                      bool add, int64_t panel_begin, int64_t panel_end);                          \
+  void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end);       \
+  void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end);         \
+  ArgMaxResult ArgMax(const float* x, int64_t n);                                                 \
+  void LogSoftmax(const float* logits, int64_t n, float* out);                                    \
+  double KlDivergence(const float* p, const float* q, int64_t n);                                 \
+  double KlDivergenceOfLogits(const float* p, const float* q, int64_t n);                         \
+  void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* y,        \
+               int64_t row_begin, int64_t row_end);                                               \
+  void RopeLanes(float* x, int64_t n, int64_t lane, int64_t head_dim, const float* cosines,       \
+                 const float* sines);                                                             \
+  void SwiGlu(const float* gate, const float* up, int64_t n, float* out);                         \
+  void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end);                  \
   }
 
 namespace ripplekv {

@@ -24,8 +24,4 @@ struct PackedMatrix {
 void ExpandRows(const PackedMatrix& w, int64_t row_begin, int64_t row_end, float* out,
                 Isa isa = BestIsa());
 
-/// The same, then rounded to bf16 (nearest even).
-void ExpandRowsBf16(const PackedMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out,
-                    Isa isa = BestIsa());
-
 }  // namespace ripplekv

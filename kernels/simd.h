@@ -67,6 +67,8 @@ RIPPLEKV_INLINE Vec Min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 RIPPLEKV_INLINE Vec IfLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
 }
+/// Lanes 1, 0, 3, 2, ...
+RIPPLEKV_INLINE Vec SwapPairs(Vec a) { return {_mm512_permute_ps(a.v, 0xb1)}; }
 /// 2^n from 1.5 * 2^23 + n.
 RIPPLEKV_INLINE Vec PowerOfTwo(Vec t) {
   return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t.v), 23),
@@ -171,6 +173,9 @@ RIPPLEKV_INLINE Vec Min(Vec a, Vec b) {
 RIPPLEKV_INLINE Vec IfLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+RIPPLEKV_INLINE Vec SwapPairs(Vec a) {
+  return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)};
 }
 RIPPLEKV_INLINE __m256 PowerOfTwo8(__m256 t) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23),
@@ -291,6 +296,11 @@ RIPPLEKV_INLINE Vec IfLess(Vec a, Vec b, Vec yes, Vec no) {
   Vec c;
   for (int i = 0; i < 4; ++i) c.q[i] = a.q[i] < b.q[i] ? yes.q[i] : no.q[i];
   return c;
+}
+RIPPLEKV_INLINE Vec SwapPairs(Vec a) {
+  Vec b;
+  for (int i = 0; i < 4; ++i) b.q[i] = __builtin_shuffle(a.q[i], Int4{1, 0, 3, 2});
+  return b;
 }
 RIPPLEKV_INLINE Vec PowerOfTwo(Vec t) {
   Vec c;

@@ -56,7 +56,7 @@ int PaddedTokens(int tokens) {
 }
 
 /// Writes rows [row, row + m.rows) of `out` ([*, cols], contiguous) with the expanded matrix.
-void ExpandInto(const PackedMatrix& m, at::Tensor& out, int64_t row) {
+void ExpandInto(const PanelMatrix& m, at::Tensor& out, int64_t row) {
   const int64_t cols = m.cols;
   at::parallel_for(0, m.rows, 64, [&](int64_t begin, int64_t end) {
     if (out.scalar_type() == at::kFloat) {
@@ -145,10 +145,10 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const W
 
   const int64_t q_width = static_cast<int64_t>(c.heads) * d;
   const int64_t qkv_width = q_width + 2 * static_cast<int64_t>(c.kv_heads) * d;
-  decoder->norm_.resize(static_cast<size_t>(kMaxRows) * static_cast<size_t>(c.hidden));
-  decoder->gate_.resize(static_cast<size_t>(kMaxRows) * static_cast<size_t>(c.ffn));
-  decoder->up_.resize(decoder->gate_.size());
-  decoder->out_.resize(static_cast<size_t>(kMaxRows) * static_cast<size_t>(c.hidden));
+  decoder->rows_ = std::make_unique<DecoderRows>(
+      decoder->weights(),
+      compute == ComputeType::kF32 ? ActivationType::kF32 : FastestActivations(BestIsa()),
+      decoder->inv_freq_, pool);
 
   absl::Status status = CatchTorch("the allocation of scratch", 0, [&] {
     Chunk& s = *decoder->chunk_;

@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "kernels/kv_type.h"
 #include "kernels/thread_pool.h"
+#include "model/decoder_rows.h"
 #include "model/weights.h"
 
 namespace ripplekv {
@@ -32,15 +33,16 @@ absl::StatusOr<ComputeType> ParseComputeType(std::string_view name);
 ///   (call ExpandLayer first; expansion is kept until another layer is asked for). Rows are padded
 ///   to a multiple of kTileTokens, so a token's bits depend only on its place in the prompt and the
 ///   prompt's length;
-/// - rows: 1 to kMaxRows tokens of different sequences, by kernels on the packed weights,
-/// activations in fp32. A row
-///   has the same bits for any number of rows and threads.
+/// - rows: 1 to kMaxRows tokens of different sequences, by kernels on the packed weights.
+///   kF32: activations in fp32; kBf16: as 16-bit integers where the processor has dot products for
+///   them, otherwise in fp32 too (kernels/panel_linear.h). A row has the same bits for any number
+///   of rows and threads.
 /// Not thread-safe: one engine thread owns it. LibTorch's exceptions become INTERNAL statuses.
 class Decoder {
  public:
   static constexpr int kChunkTokens = 256;
   static constexpr int kTileTokens = 32;
-  static constexpr int kMaxRows = 16;
+  static constexpr int kMaxRows = DecoderRows::kMaxRows;
 
   /// `pool` splits the rows path and must outlive the decoder; LibTorch's own threads are set to
   /// pool->threads().
@@ -73,18 +75,20 @@ class Decoder {
   // Rows path.
   /// q [rows, heads, d], k and v [rows, kv_heads, d], fp32, q and k rotated.
   void ProjectQkvRows(int layer, const float* hidden, int rows, const int32_t* positions, float* q,
-                      float* k, float* v);
+                      float* k, float* v) {
+    rows_->ProjectQkv(layer, hidden, rows, positions, q, k, v);
+  }
   /// attention: [rows, heads, d] fp32.
-  void FinishRows(int layer, const float* attention, int rows, float* hidden);
+  void FinishRows(int layer, const float* attention, int rows, float* hidden) {
+    rows_->Finish(layer, attention, rows, hidden);
+  }
 
   /// logits [rows, vocab] = head(norm(hidden)), any number of rows, fp32, by the rows path's
   /// kernels: the bits of a row do not depend on the others.
-  void Logits(const float* hidden, int rows, float* logits);
+  void Logits(const float* hidden, int rows, float* logits) { rows_->Logits(hidden, rows, logits); }
 
  private:
   Decoder(std::shared_ptr<const Weights> weights, ComputeType compute, ThreadPool* pool);
-
-  void Linear(const PackedMatrix& w, const float* x, int rows, float* y);
 
   struct Chunk;  // LibTorch tensors of the chunk path
   std::shared_ptr<const Weights> weights_;
@@ -92,8 +96,7 @@ class Decoder {
   ThreadPool* pool_;
   std::unique_ptr<Chunk> chunk_;
   std::vector<float> inv_freq_;  // [d / 2]
-  std::vector<float> norm_;      // rows path scratch
-  std::vector<float> gate_, up_, out_;
+  std::unique_ptr<DecoderRows> rows_;
 };
 
 }  // namespace ripplekv

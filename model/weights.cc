@@ -1,7 +1,6 @@
 #include "model/weights.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -13,8 +12,6 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-size_t AlignUp(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
-
 PackedMatrix ViewOf(const GgufTensor& tensor) {
   PackedMatrix m;
   m.type = tensor.type;
@@ -25,29 +22,29 @@ PackedMatrix ViewOf(const GgufTensor& tensor) {
   return m;
 }
 
-/// Two passes over the same list of tensors: the first measures, the second copies.
+/// Two passes over the same list of tensors: the first measures, the second repacks.
 class Packer {
  public:
   explicit Packer(const GgufFile& file) : file_(file) {}
 
-  void StartCopy(std::byte* storage) {
+  void StartRepacking(std::byte* storage) {
     storage_ = storage;
     used_ = 0;
   }
   size_t used() const { return used_; }
 
-  absl::Status Matrix(const std::string& name, PackedMatrix* out) {
+  absl::Status Matrix(const std::string& name, PanelMatrix* out) {
     const GgufTensor* tensor = file_.FindTensor(name);
     if (tensor == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor '", name, "' is missing from the model file"));
     }
+    const PackedMatrix view = ViewOf(*tensor);
     if (storage_ != nullptr) {
-      std::memcpy(storage_ + used_, tensor->data, tensor->size_bytes);
-      *out = ViewOf(*tensor);
-      out->data = storage_ + used_;
+      *out = {view.type, view.rows, view.cols, storage_ + used_};
+      RepackPanels(view, 0, out->panels(), storage_ + used_);
     }
-    used_ += AlignUp(tensor->size_bytes);
+    used_ += static_cast<size_t>(panel_matrix_bytes(view.type, view.rows, view.cols));
     return absl::OkStatus();
   }
 
@@ -97,7 +94,7 @@ absl::StatusOr<std::shared_ptr<const Weights>> Weights::Load(const GgufFile& fil
     for (int l = 0; l < config.layers; ++l) {
       LayerWeights& layer = weights->layers_[static_cast<size_t>(l)];
       const std::string prefix = absl::StrCat("blk.", l, ".");
-      const std::pair<const char*, PackedMatrix*> matrices[] = {
+      const std::pair<const char*, PanelMatrix*> matrices[] = {
           {"attn_q", &layer.wq},       {"attn_k", &layer.wk},       {"attn_v", &layer.wv},
           {"attn_output", &layer.wo},  {"ffn_gate", &layer.w_gate}, {"ffn_up", &layer.w_up},
           {"ffn_down", &layer.w_down},
@@ -123,14 +120,13 @@ absl::StatusOr<std::shared_ptr<const Weights>> Weights::Load(const GgufFile& fil
 
   if (absl::Status s = pass(); !s.ok()) return s;
   weights->size_bytes_ = packer.used();
-  // 64 bytes more, so that a kernel may read a full vector at the last row's end.
   weights->storage_.reset(
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, weights->size_bytes_ + kAlignment)));
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, weights->size_bytes_)));
   if (weights->storage_ == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "no memory for the model's weights: ", weights->size_bytes_, " bytes are needed"));
   }
-  packer.StartCopy(weights->storage_.get());
+  packer.StartRepacking(weights->storage_.get());
   if (absl::Status s = pass(); !s.ok()) return s;
   if (config.tied_output) weights->head_ = weights->embedding_;
   return std::shared_ptr<const Weights>(std::move(weights));

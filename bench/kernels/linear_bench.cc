@@ -1,6 +1,7 @@
 // Linear layers on packed weights: all layers of a decode step one after another, so that caches
 // see what they see in one, and the output head.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -9,36 +10,41 @@
 #include <vector>
 
 #include "bench/kernels/bench.h"
-#include "kernels/packed_linear.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/panel_linear.h"
+#include "kernels/panel_matrix.h"
 
 namespace ripplekv {
 namespace {
 
-/// Random quants with the scale 0.01.
+/// Random quants with the scale 0.01, repacked.
 class Matrix {
  public:
   Matrix(TensorType type, int64_t rows, int64_t cols)
-      : bytes_(static_cast<size_t>(row_bytes(type, cols) * rows)) {
+      : bytes_(static_cast<size_t>(panel_matrix_bytes(type, rows, cols))),
+        storage_(static_cast<std::byte*>(std::aligned_alloc(64, bytes_)), &std::free),
+        view_{type, rows, cols, storage_.get()} {
     std::mt19937 random(2);
-    for (std::byte& b : bytes_) b = static_cast<std::byte>(random());
+    std::vector<std::byte> packed(static_cast<size_t>(row_bytes(type, cols) * rows));
+    for (std::byte& b : packed) b = static_cast<std::byte>(random());
     const uint16_t scale = 0x211f;
     const size_t block = static_cast<size_t>(block_bytes(type));
-    for (size_t b = 0; b < bytes_.size(); b += block) {
-      std::memcpy(&bytes_[b], &scale, 2);
-      if (type == TensorType::kQ4_1) std::memcpy(&bytes_[b + 2], &scale, 2);
+    for (size_t b = 0; b < packed.size(); b += block) {
+      std::memcpy(&packed[b], &scale, 2);
+      if (type == TensorType::kQ4_1) std::memcpy(&packed[b + 2], &scale, 2);
     }
-    view_ = {type, rows, cols, bytes_.data(), row_bytes(type, cols)};
+    RepackPanels({type, rows, cols, packed.data(), row_bytes(type, cols)}, 0, view_.panels(),
+                 storage_.get());
   }
-  const PackedMatrix& view() const { return view_; }
+  const PanelMatrix& view() const { return view_; }
   Work work(int rows) const {
-    return {2.0 * static_cast<double>(view_.rows * view_.cols) * rows,
-            static_cast<double>(bytes_.size())};
+    return {2.0 * static_cast<double>(view_.rows * view_.cols) * rows, static_cast<double>(bytes_)};
   }
 
  private:
-  std::vector<std::byte> bytes_;
-  PackedMatrix view_;
+  size_t bytes_;
+  std::unique_ptr<std::byte, decltype(&std::free)> storage_;
+  PanelMatrix view_;
 };
 
 /// The weights of a model.
@@ -56,22 +62,64 @@ struct Weights {
         layers.push_back(std::make_unique<Matrix>(TensorType::kQ4_1, rows, cols));
       }
     }
-    const size_t widest = static_cast<size_t>(std::max({s.ffn, s.hidden, q}));
-    x = RandomFloats(kPackedLinearMaxRows * widest);
-    y.resize(kPackedLinearMaxRows * std::max(static_cast<size_t>(s.vocab), widest));
+    const int64_t widest = std::max({s.ffn, s.hidden, q});
+    x = RandomFloats(static_cast<size_t>(kPanelLinearMaxRows * widest));
+    y.resize(static_cast<size_t>(kPanelLinearMaxRows * std::max(s.vocab, widest)));
+    quantized.reset(static_cast<std::byte*>(std::aligned_alloc(
+        64, static_cast<size_t>(quantized_input_bytes(kPanelLinearMaxRows, widest)) / 64 * 64)));
   }
 
-  void Multiply(const Matrix& w, int m, ThreadPool* pool, Isa isa) {
-    const int64_t rows = w.view().rows;
-    pool->ParallelFor(rows, 32, [&](int64_t begin, int64_t end) {
-      PackedLinear(w.view(), x.data(), w.view().cols, m, y.data(), rows, begin, end, isa);
+  void Multiply(const Matrix& w, int m, ThreadPool* pool, Isa isa, ActivationType type) {
+    const int64_t cols = w.view().cols;
+    const LinearInput input = {x.data(), cols, m, cols, type, quantized.get()};
+    if (type == ActivationType::kInt16) {
+      pool->ParallelFor(m, m < 3 ? m : 1, [&](int64_t begin, int64_t end) {
+        QuantizeInput(input, static_cast<int>(begin), static_cast<int>(end), 0, cols / kPanelGroup);
+      });
+    }
+    const int64_t panels = w.view().panels();
+    const int64_t grain = std::clamp<int64_t>(panels / (16 * pool->threads()), 1, 16);
+    pool->ParallelFor(panels, grain, [&](int64_t begin, int64_t end) {
+      PanelLinear(w.view(), input, y.data(), w.view().rows, false, begin, end, isa);
     });
   }
 
   std::vector<std::unique_ptr<Matrix>> layers;
   Matrix head;
   std::vector<float> x, y;
+  std::unique_ptr<std::byte, decltype(&std::free)> quantized{nullptr, &std::free};
 };
+
+void AddLinearBenches(const std::shared_ptr<Weights>& weights, ThreadPool* pool, Isa isa,
+                      ActivationType type) {
+  const std::string suffix =
+      std::string(type == ActivationType::kInt16 ? "/int16/" : "/fp32/") + IsaName(isa);
+  for (int m : {1, 2, 4, 8, 16}) {
+    const std::string rows = "/rows:" + std::to_string(m) + suffix;
+    Work work;
+    for (const auto& w : weights->layers) {
+      work.flops += w->work(m).flops;
+      work.bytes += w->work(m).bytes;
+    }
+    AddBench("linear/layers" + rows, [=](benchmark::State& state) {
+      MeasureAgainst(state, Limit::kMemory, work, pool, [&] {
+        for (const auto& w : weights->layers) weights->Multiply(*w, m, pool, isa, type);
+      });
+    });
+    AddBench("linear/head" + rows, [=](benchmark::State& state) {
+      MeasureAgainst(state, Limit::kMemory, weights->head.work(m), pool,
+                     [&] { weights->Multiply(weights->head, m, pool, isa, type); });
+    });
+    const Work step = {work.flops + weights->head.work(m).flops,
+                       work.bytes + weights->head.work(m).bytes};
+    AddBench("linear/step" + rows, [=](benchmark::State& state) {
+      MeasureAgainst(state, Limit::kMemory, step, pool, [&] {
+        for (const auto& w : weights->layers) weights->Multiply(*w, m, pool, isa, type);
+        weights->Multiply(weights->head, m, pool, isa, type);
+      });
+    });
+  }
+}
 
 }  // namespace
 
@@ -79,43 +127,23 @@ void AddLinearBenches(const BenchSetup& setup) {
   ThreadPool* const pool = setup.pool;
   const auto weights = std::make_shared<Weights>(setup.shapes);
   for (Isa isa : SupportedIsas()) {
-    const std::string suffix = std::string("/") + IsaName(isa);
-    for (int m : {1, 2, 4, 8, 16}) {
-      const std::string rows = "/rows:" + std::to_string(m) + suffix;
-      Work work;
-      for (const auto& w : weights->layers) {
-        work.flops += w->work(m).flops;
-        work.bytes += w->work(m).bytes;
-      }
-      AddBench("linear/layers" + rows, [=](benchmark::State& state) {
-        MeasureAgainst(state, Limit::kMemory, work, pool, [&] {
-          for (const auto& w : weights->layers) weights->Multiply(*w, m, pool, isa);
-        });
-      });
-      AddBench("linear/head" + rows, [=](benchmark::State& state) {
-        MeasureAgainst(state, Limit::kMemory, weights->head.work(m), pool,
-                       [&] { weights->Multiply(weights->head, m, pool, isa); });
-      });
-      const Work step = {work.flops + weights->head.work(m).flops,
-                         work.bytes + weights->head.work(m).bytes};
-      AddBench("linear/step" + rows, [=](benchmark::State& state) {
-        MeasureAgainst(state, Limit::kMemory, step, pool, [&] {
-          for (const auto& w : weights->layers) weights->Multiply(*w, m, pool, isa);
-          weights->Multiply(weights->head, m, pool, isa);
-        });
-      });
+    AddLinearBenches(weights, pool, isa, ActivationType::kF32);
+    if (FastestActivations(isa) != ActivationType::kF32) {
+      AddLinearBenches(weights, pool, isa, FastestActivations(isa));
     }
-    AddBench("expand/ffn_to_bf16" + suffix, [=](benchmark::State& state) {
-      const PackedMatrix& gate = weights->layers[4]->view();
-      std::vector<uint16_t> expanded(static_cast<size_t>(gate.rows * gate.cols));
-      const double bytes = static_cast<double>(gate.rows * gate.row_bytes) +
-                           2 * static_cast<double>(expanded.size());
-      MeasureAgainst(state, Limit::kL3, {0, bytes}, pool, [&] {
-        pool->ParallelFor(gate.rows, 64, [&](int64_t begin, int64_t end) {
-          ExpandRowsBf16(gate, begin, end, expanded.data() + begin * gate.cols, isa);
-        });
-      });
-    });
+    AddBench(std::string("expand/ffn_to_bf16_panels/") + IsaName(isa),
+             [=](benchmark::State& state) {
+               const PanelMatrix& gate = weights->layers[4]->view();
+               const int64_t panel = (gate.cols + 1) / 2 * 2 * kPanelRows;
+               std::vector<uint16_t> expanded(static_cast<size_t>(gate.panels() * panel));
+               const double bytes =
+                   weights->layers[4]->work(1).bytes + 2 * static_cast<double>(expanded.size());
+               MeasureAgainst(state, Limit::kL3, {0, bytes}, pool, [&] {
+                 pool->ParallelFor(gate.panels(), 4, [&](int64_t begin, int64_t end) {
+                   ExpandPanelsBf16(gate, begin, end, expanded.data() + begin * panel, isa);
+                 });
+               });
+             });
   }
 }
 

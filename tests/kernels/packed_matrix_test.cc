@@ -29,13 +29,6 @@ TEST(PackedMatrixTest, ExpandsAsGgufDoes) {
       std::vector<float> values(expected.size());
       ExpandRows(w, 0, kGoldenRows, values.data(), isa);
       EXPECT_EQ(values, expected) << name(type) << " " << IsaName(isa);
-      std::vector<uint16_t> rounded(expected.size());
-      ExpandRowsBf16(w, 0, kGoldenRows, rounded.data(), isa);
-      for (size_t i = 0; i < expected.size(); ++i) {
-        // +0 and -0 both stand for zero.
-        EXPECT_EQ(Bf16ToFloat(rounded[i]), Bf16ToFloat(FloatToBf16(expected[i])))
-            << name(type) << " " << IsaName(isa) << " " << i;
-      }
     }
   }
   EXPECT_EQ(file.peek(), std::ifstream::traits_type::eof());
@@ -63,13 +56,6 @@ TEST(PackedMatrixTest, RangesTailsAndMisalignment) {
                 << name(type) << " " << IsaName(isa) << " cols " << cols << " shift " << shift;
           }
           EXPECT_EQ(part.back(), -7) << "wrote beyond the end";
-          std::vector<uint16_t> part16(static_cast<size_t>(3 * cols) + 1, 77);
-          ExpandRowsBf16(view, 2, 5, part16.data(), isa);
-          for (int64_t i = 0; i < 3 * cols; ++i) {
-            ASSERT_EQ(part16[static_cast<size_t>(i)],
-                      FloatToBf16(all[static_cast<size_t>(2 * cols + i)]));
-          }
-          EXPECT_EQ(part16.back(), 77) << "wrote beyond the end";
         }
       }
     }
@@ -98,23 +84,6 @@ TEST(PackedMatrixTest, EveryHalfNumber) {
         ASSERT_EQ(std::signbit(values[h]), std::signbit(expected)) << h;
       }
     }
-  }
-}
-
-TEST(PackedMatrixTest, RoundingToBf16KeepsNanAndInfinity) {
-  std::vector<float> specials(32, 1.0f);
-  specials[3] = INFINITY;
-  specials[4] = -INFINITY;
-  const uint32_t bits = 0x7f800001;
-  std::memcpy(&specials[5], &bits, 4);
-  specials[6] = std::numeric_limits<float>::max();
-  specials[7] = -0.0f;
-  const PackedMatrix w{TensorType::kF32, 1, 32, reinterpret_cast<const std::byte*>(specials.data()),
-                       128};
-  for (Isa isa : SupportedIsas()) {
-    std::vector<uint16_t> rounded(32);
-    ExpandRowsBf16(w, 0, 1, rounded.data(), isa);
-    for (size_t i = 0; i < 32; ++i) EXPECT_EQ(rounded[i], FloatToBf16(specials[i])) << i;
   }
 }
 

@@ -37,5 +37,41 @@ TEST(RopeTest, TurnsAdjacentPairsByTheAngleOfTheirPosition) {
   }
 }
 
+// Every range, every lane to start from, heads narrower than a vector and not.
+TEST(RopeTest, LanesTurnAsPairsDo) {
+  std::mt19937 random(4);
+  for (int d : {2, 6, 16, 20, 64}) {
+    const int heads = 5;
+    const std::vector<float> x = RandomFloats(random, static_cast<size_t>(heads * d));
+    std::vector<float> inv_freq(static_cast<size_t>(d / 2));
+    for (int i = 0; i < d / 2; ++i)
+      inv_freq[static_cast<size_t>(i)] = std::pow(0.3f, static_cast<float>(i));
+    std::vector<float> cos(inv_freq.size()), sin(inv_freq.size());
+    RopeAngles(1234, inv_freq.data(), d / 2, cos.data(), sin.data());
+    std::vector<float> expected = x;
+    Rope(expected.data(), heads, d, cos.data(), sin.data());
+    std::vector<float> cosines(static_cast<size_t>(d + 16)), sines(cosines.size());
+    for (int l = 0; l < d + 16; ++l) {
+      const auto pair = static_cast<size_t>(l % d / 2);
+      cosines[static_cast<size_t>(l)] = cos[pair];
+      sines[static_cast<size_t>(l)] = l % 2 == 0 ? -sin[pair] : sin[pair];
+    }
+    for (Isa isa : SupportedIsas()) {
+      for (int begin = 0; begin <= heads * d; begin += 2) {
+        for (int end = begin; end <= heads * d; end += 2) {
+          std::vector<float> turned = x;
+          RopeLanes(turned.data() + begin, end - begin, begin % d, d, cosines.data(), sines.data(),
+                    isa);
+          for (int i = 0; i < heads * d; ++i) {
+            const auto at = static_cast<size_t>(i);
+            ASSERT_EQ(turned[at], i >= begin && i < end ? expected[at] : x[at])
+                << d << " " << begin << " " << end << " " << IsaName(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ripplekv
