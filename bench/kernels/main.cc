@@ -1,5 +1,6 @@
 // Speed of the kernels beside what the machine's memory and dot products can do at the same moment.
 //
+//   ripplekv-kernels-bench --limits [--threads N]     the machine's limits only, as one JSON object
 //   ripplekv-kernels-bench [--threads N] [--shapes HIDDEN,FFN,LAYERS,VOCAB,HEADS,KV_HEADS,HEAD_DIM]
 //                          [--benchmark_filter=REGEX] [--benchmark_repetitions=N] ...
 //
@@ -38,8 +39,16 @@ bool ParseNumbers(const char* text, std::vector<int64_t>* numbers) {
   return true;
 }
 
-bool ParseArguments(int argc, char** argv, int* threads, Shapes* s) {
+constexpr Limit kLimits[] = {Limit::kMemory, Limit::kL3, Limit::kL2, Limit::kBf16Dot,
+                             Limit::kInt8Dot};
+
+bool ParseArguments(int argc, char** argv, int* threads, Shapes* s, bool* limits_only) {
   for (int i = 1; i < argc; i += 2) {
+    if (std::strcmp(argv[i], "--limits") == 0) {
+      *limits_only = true;
+      --i;
+      continue;
+    }
     if (i + 1 == argc) return false;
     if (std::strcmp(argv[i], "--threads") == 0) {
       std::vector<int64_t> n(1);
@@ -67,7 +76,7 @@ bool ParseArguments(int argc, char** argv, int* threads, Shapes* s) {
 void TellLimits(ThreadPool* pool) {
   benchmark::AddCustomContext("threads", std::to_string(pool->threads()));
   benchmark::AddCustomContext("instruction set", IsaName(BestIsa()));
-  for (Limit limit : {Limit::kMemory, Limit::kL3, Limit::kL2, Limit::kBf16Dot, Limit::kInt8Dot}) {
+  for (Limit limit : kLimits) {
     const double rate = MeasureLimit(limit, pool);
     char text[64];
     std::snprintf(text, sizeof text, "%.0f %s", rate, LimitUnit(limit));
@@ -76,14 +85,24 @@ void TellLimits(ThreadPool* pool) {
   }
 }
 
+/// In 1e9 bytes or operations a second; 0: not on this processor.
+void PrintLimits(ThreadPool* pool) {
+  std::printf("{\"threads\": %d", pool->threads());
+  for (Limit limit : kLimits) {
+    std::printf(", \"%s\": %.1f", LimitName(limit), MeasureLimit(limit, pool));
+  }
+  std::printf("}\n");
+}
+
 int Main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   BenchSetup setup;
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (!ParseArguments(argc, argv, &threads, &setup.shapes)) {
+  bool limits_only = false;
+  if (!ParseArguments(argc, argv, &threads, &setup.shapes, &limits_only)) {
     std::fprintf(
         stderr,
-        "usage: %s [--threads N] [--shapes HIDDEN,FFN,LAYERS,VOCAB,HEADS,KV_HEADS,"
+        "usage: %s [--limits] [--threads N] [--shapes HIDDEN,FFN,LAYERS,VOCAB,HEADS,KV_HEADS,"
         "HEAD_DIM] [--benchmark_filter=REGEX] ...\n"
         "Widths are multiples of 32, HEADS one of KV_HEADS, HEAD_DIM even and at most %d.\n",
         argv[0], kDecodeAttentionMaxHeadDim);
@@ -91,6 +110,10 @@ int Main(int argc, char** argv) {
   }
   ThreadPool pool(threads);
   setup.pool = &pool;
+  if (limits_only) {
+    PrintLimits(&pool);
+    return 0;
+  }
   TellLimits(&pool);
   AddLinearBenches(setup);
   AddDecodeAttentionBenches(setup);
