@@ -76,8 +76,7 @@ class DeviceSequences {
     std::iota(order.begin(), order.end(), size_t{0});
     std::shuffle(order.begin(), order.end(), std::mt19937(seed));
     std::vector<std::byte> arena(order.size() * layout_.page_bytes, std::byte{0xff});
-    for (size_t s = 0; s < n; ++s)
-      Fill(first + s, &order[static_cast<size_t>(first_page[s])], arena);
+    for (size_t s = 0; s < n; ++s) Fill(first + s, order.data() + first_page[s], arena);
     const DeviceArray<std::byte> arena_there(device, arena);
     std::vector<std::byte*> pages;
     for (size_t p : order) pages.push_back(arena_there.get() + p * layout_.page_bytes);

@@ -117,16 +117,17 @@ bool Release(unsigned threads) {
   return any;
 }
 
+void Prepare(Fiber& fiber) {
+  fiber.state = State::kReady;
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, Start, 0);
+}
+
 void RunBlock(unsigned threads) {
-  for (unsigned i = 0; i < threads; ++i) {
-    Fiber& fiber = *fibers[i];
-    fiber.state = State::kReady;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, Start, 0);
-  }
+  for (unsigned i = 0; i < threads; ++i) Prepare(*fibers[i]);
   do {
     for (unsigned i = 0; i < threads; ++i) {
       const unsigned thread = order == Order::kForward ? i : threads - 1 - i;
