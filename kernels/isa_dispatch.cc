@@ -92,6 +92,12 @@ void RopeLanes(float* x, int64_t n, int64_t lane, int64_t head_dim, const float*
                                                                          cosines, sines);
 }
 
+void RmsNormBf16(const float* x, const float* weight, int64_t cols, float epsilon, uint16_t* y,
+                 int64_t row_begin, int64_t row_end, Isa isa) {
+  ForIsa(isa, isa_base::RmsNormBf16, isa_v3::RmsNormBf16, isa_v4::RmsNormBf16)(
+      x, weight, cols, epsilon, y, row_begin, row_end);
+}
+
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out, Isa isa) {
   ForIsa(isa, isa_base::SwiGlu, isa_v3::SwiGlu, isa_v4::SwiGlu)(gate, up, n, out);
 }

@@ -31,6 +31,8 @@
                int64_t row_begin, int64_t row_end);                                               \
   void RopeLanes(float* x, int64_t n, int64_t lane, int64_t head_dim, const float* cosines,       \
                  const float* sines);                                                             \
+  void RmsNormBf16(const float* x, const float* weight, int64_t cols, float epsilon, uint16_t* y, \
+                   int64_t row_begin, int64_t row_end);                                           \
   void SwiGlu(const float* gate, const float* up, int64_t n, float* out);                         \
   void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end);                  \
   }

@@ -11,4 +11,8 @@ namespace ripplekv {
 void RmsNorm(const float* x, const float* weight, int64_t cols, float epsilon, float* y,
              int64_t row_begin, int64_t row_end, Isa isa = BestIsa());
 
+/// The same, rounded to bf16 (nearest even).
+void RmsNormBf16(const float* x, const float* weight, int64_t cols, float epsilon, uint16_t* y,
+                 int64_t row_begin, int64_t row_end, Isa isa = BestIsa());
+
 }  // namespace ripplekv

@@ -119,15 +119,13 @@ absl::Status CatchTorch(const char* what, int layer, F f) {
 }  // namespace
 
 Decoder::Decoder(std::shared_ptr<const Weights> weights, ComputeType compute, ThreadPool* pool)
-    : weights_(std::move(weights)),
-      compute_(compute),
-      pool_(pool),
-      chunk_(std::make_unique<Chunk>()) {}
+    : weights_(std::move(weights)), compute_(compute), pool_(pool) {}
 
 Decoder::~Decoder() = default;
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const Weights> weights,
-                                                         ComputeType compute, ThreadPool* pool) {
+                                                         ComputeType compute, ThreadPool* pool,
+                                                         ChunkPath path) {
   std::unique_ptr<Decoder> decoder(new Decoder(std::move(weights), compute, pool));
   const ModelConfig& c = decoder->config();
   const int64_t d = c.head_dim;
@@ -143,16 +141,28 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const W
     decoder->inv_freq_[static_cast<size_t>(i)] = static_cast<float>(f);
   }
 
-  const int64_t q_width = static_cast<int64_t>(c.heads) * d;
-  const int64_t qkv_width = q_width + 2 * static_cast<int64_t>(c.kv_heads) * d;
   decoder->rows_ = std::make_unique<DecoderRows>(
       decoder->weights(),
       compute == ComputeType::kF32 ? ActivationType::kF32 : FastestActivations(BestIsa()),
       decoder->inv_freq_, pool);
 
-  absl::Status status = CatchTorch("the allocation of scratch", 0, [&] {
-    Chunk& s = *decoder->chunk_;
-    s.scalar = compute == ComputeType::kF32 ? at::kFloat : at::kBFloat16;
+  if (compute == ComputeType::kBf16 && path == ChunkPath::kBest && DecoderChunks::Supported(c)) {
+    decoder->chunks_ =
+        std::make_unique<DecoderChunks>(decoder->weights(), decoder->inv_freq_, kChunkTokens, pool);
+  } else if (absl::Status s = decoder->CreateChunk(); !s.ok()) {
+    return s;
+  }
+  return decoder;
+}
+
+absl::Status Decoder::CreateChunk() {
+  return CatchTorch("the allocation of scratch", 0, [&] {
+    chunk_ = std::make_unique<Chunk>();
+    Chunk& s = *chunk_;
+    const ModelConfig& c = config();
+    const int64_t q_width = static_cast<int64_t>(c.heads) * c.head_dim;
+    const int64_t qkv_width = q_width + 2 * static_cast<int64_t>(c.kv_heads) * c.head_dim;
+    s.scalar = compute_ == ComputeType::kF32 ? at::kFloat : at::kBFloat16;
     const auto options = at::TensorOptions().dtype(s.scalar);
     s.w_qkv = at::empty({qkv_width, c.hidden}, options);
     s.w_o = at::empty({c.hidden, q_width}, options);
@@ -164,8 +174,6 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(std::shared_ptr<const W
     s.activated = at::empty({kChunkTokens, c.ffn}, options);
     s.projected = at::empty({kChunkTokens, c.hidden}, options);
   });
-  if (!status.ok()) return status;
-  return decoder;
 }
 
 void Decoder::Embed(absl::Span<const int32_t> tokens, float* hidden) const {
@@ -177,6 +185,30 @@ void Decoder::Embed(absl::Span<const int32_t> tokens, float* hidden) const {
 }
 
 void Decoder::ExpandLayer(int layer) {
+  if (chunks_ != nullptr) {
+    chunks_->ExpandLayer(layer);
+  } else {
+    ExpandChunkLayer(layer);
+  }
+}
+
+absl::Status Decoder::ProjectQkv(int layer, const float* hidden, int tokens, int64_t first_position,
+                                 void* q, void* k, void* v, int64_t kv_head_stride) {
+  if (chunks_ == nullptr) {
+    return ProjectQkvByLibTorch(layer, hidden, tokens, first_position, q, k, v, kv_head_stride);
+  }
+  chunks_->ProjectQkv(layer, hidden, tokens, first_position, static_cast<uint16_t*>(q),
+                      static_cast<uint16_t*>(k), static_cast<uint16_t*>(v), kv_head_stride);
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::Finish(int layer, const void* attention, int tokens, float* hidden) {
+  if (chunks_ == nullptr) return FinishByLibTorch(layer, attention, tokens, hidden);
+  chunks_->Finish(layer, static_cast<const uint16_t*>(attention), tokens, hidden);
+  return absl::OkStatus();
+}
+
+void Decoder::ExpandChunkLayer(int layer) {
   Chunk& s = *chunk_;
   if (s.layer == layer) return;
   UseThreads(pool_->threads());
@@ -191,8 +223,9 @@ void Decoder::ExpandLayer(int layer) {
   s.layer = layer;
 }
 
-absl::Status Decoder::ProjectQkv(int layer, const float* hidden, int tokens, int64_t first_position,
-                                 void* q, void* k, void* v, int64_t kv_head_stride) {
+absl::Status Decoder::ProjectQkvByLibTorch(int layer, const float* hidden, int tokens,
+                                           int64_t first_position, void* q, void* k, void* v,
+                                           int64_t kv_head_stride) {
   return CatchTorch("the attention input", layer, [&] {
     Chunk& s = *chunk_;
     UseThreads(pool_->threads());
@@ -235,7 +268,8 @@ absl::Status Decoder::ProjectQkv(int layer, const float* hidden, int tokens, int
   });
 }
 
-absl::Status Decoder::Finish(int layer, const void* attention, int tokens, float* hidden) {
+absl::Status Decoder::FinishByLibTorch(int layer, const void* attention, int tokens,
+                                       float* hidden) {
   return CatchTorch("the attention output or feed-forward part", layer, [&] {
     Chunk& s = *chunk_;
     UseThreads(pool_->threads());

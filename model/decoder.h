@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "kernels/kv_type.h"
 #include "kernels/thread_pool.h"
+#include "model/decoder_chunks.h"
 #include "model/decoder_rows.h"
 #include "model/weights.h"
 
@@ -18,6 +19,12 @@ namespace ripplekv {
 /// What prefill multiplies and what the cache holds. kF32 is for checks; kBf16 keeps the residual
 /// stream in fp32.
 enum class ComputeType { kF32, kBf16 };
+
+/// What multiplies chunks of tokens.
+enum class ChunkPath {
+  kBest,  // our kernels in bf16 where the processor and the model's shape allow it, else LibTorch
+  kLibTorch,  // LibTorch always, for checks
+};
 
 std::string_view ComputeTypeName(ComputeType type);  // "fp32", "bf16"
 absl::StatusOr<ComputeType> ParseComputeType(std::string_view name);
@@ -28,11 +35,10 @@ absl::StatusOr<ComputeType> ParseComputeType(std::string_view name);
 ///   Embed -> for each layer { ProjectQkv -> (the caller's attention) -> Finish } -> Logits
 ///
 /// Two paths give the same function:
-/// - chunks: up to kChunkTokens tokens, by LibTorch on one layer's weights expanded to the compute
-/// type
-///   (call ExpandLayer first; expansion is kept until another layer is asked for). Rows are padded
-///   to a multiple of kTileTokens, so a token's bits depend only on its place in the prompt and the
-///   prompt's length;
+/// - chunks: up to kChunkTokens tokens, on one layer's weights expanded to the compute type (call
+///   ExpandLayer first; expansion is kept until another layer is asked for). In bf16 by our kernels
+///   where they fit: a token's bits depend on its position only. Otherwise by LibTorch, rows padded
+///   to a multiple of kTileTokens: they depend on its place in the prompt and the prompt's length;
 /// - rows: 1 to kMaxRows tokens of different sequences, by kernels on the packed weights.
 ///   kF32: activations in fp32; kBf16: as 16-bit integers where the processor has dot products for
 ///   them, otherwise in fp32 too (kernels/panel_linear.h). A row has the same bits for any number
@@ -47,7 +53,8 @@ class Decoder {
   /// `pool` splits the rows path and must outlive the decoder; LibTorch's own threads are set to
   /// pool->threads().
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(std::shared_ptr<const Weights> weights,
-                                                         ComputeType compute, ThreadPool* pool);
+                                                         ComputeType compute, ThreadPool* pool,
+                                                         ChunkPath path = ChunkPath::kBest);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
@@ -91,9 +98,17 @@ class Decoder {
   Decoder(std::shared_ptr<const Weights> weights, ComputeType compute, ThreadPool* pool);
 
   struct Chunk;  // LibTorch tensors of the chunk path
+  absl::Status CreateChunk();
+  void ExpandChunkLayer(int layer);
+  absl::Status ProjectQkvByLibTorch(int layer, const float* hidden, int tokens,
+                                    int64_t first_position, void* q, void* k, void* v,
+                                    int64_t kv_head_stride);
+  absl::Status FinishByLibTorch(int layer, const void* attention, int tokens, float* hidden);
+
   std::shared_ptr<const Weights> weights_;
   ComputeType compute_;
   ThreadPool* pool_;
+  std::unique_ptr<DecoderChunks> chunks_;  // null: chunk_ is used
   std::unique_ptr<Chunk> chunk_;
   std::vector<float> inv_freq_;  // [d / 2]
   std::unique_ptr<DecoderRows> rows_;

@@ -31,6 +31,11 @@ TEST(RmsNormTest, AgreesWithDoublePrecisionAndDoesNotDependOnTheRange) {
       RmsNorm(in_place.data(), weight.data(), cols, 1e-5f, in_place.data(), 3, 5, isa);
       RmsNorm(in_place.data(), weight.data(), cols, 1e-5f, in_place.data(), 0, 3, isa);
       EXPECT_EQ(in_place, y);
+      std::vector<uint16_t> rounded(y.size(), 0x7fc0), expected;
+      RmsNormBf16(x.data(), weight.data(), cols, 1e-5f, rounded.data(), 2, 5, isa);
+      RmsNormBf16(x.data(), weight.data(), cols, 1e-5f, rounded.data(), 0, 2, isa);
+      for (float value : y) expected.push_back(FloatToBf16(value));
+      EXPECT_EQ(rounded, expected) << cols << " " << IsaName(isa);
     }
   }
 }

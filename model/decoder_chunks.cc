@@ -1,0 +1,148 @@
+#include "model/decoder_chunks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/prefill_linear.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+
+namespace ripplekv {
+namespace {
+
+constexpr int64_t kRopeGrain = 256;  // positions
+/// Tokens of a piece of work: a few, lest threads wait for one another, and fewer where many
+/// threads share a matrix. Whole tiles of the kernel.
+constexpr int kTokensOfFewThreads = 132;
+constexpr int kTokensOfManyThreads = 60;
+constexpr int kFewThreads = 4;
+
+}  // namespace
+
+bool DecoderChunks::Supported(const ModelConfig& c) {
+  const auto fits = [](int64_t rows) { return rows % kPrefillLinearRows == 0; };
+  return PrefillLinearSupported() && fits(c.head_dim) && fits(c.hidden) && fits(c.ffn);
+}
+
+DecoderChunks::DecoderChunks(const Weights& weights, std::vector<float> inv_freq, int max_tokens,
+                             ThreadPool* pool)
+    : weights_(weights),
+      config_(weights.config()),
+      inv_freq_(std::move(inv_freq)),
+      pool_(pool),
+      wq_(weights.layer(0).wq),
+      wk_(weights.layer(0).wk),
+      wv_(weights.layer(0).wv),
+      wo_(weights.layer(0).wo),
+      w_gate_(weights.layer(0).w_gate),
+      w_up_(weights.layer(0).w_up),
+      w_down_(weights.layer(0).w_down),
+      x_(static_cast<size_t>(max_tokens) * static_cast<size_t>(config_.hidden)),
+      activated_(static_cast<size_t>(max_tokens) * static_cast<size_t>(config_.ffn)) {}
+
+/// f(first panel, last panel, first token, tokens) on tiles that cover all panels and tokens.
+template <typename F>
+void DecoderChunks::ForTiles(int64_t panels, int tokens, const F& f) {
+  const int block = pool_->threads() <= kFewThreads ? kTokensOfFewThreads : kTokensOfManyThreads;
+  const int64_t pairs = (panels + 1) / 2;
+  const int64_t blocks = (tokens + block - 1) / block;
+  pool_->ParallelFor(pairs * blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t panel = i / blocks * 2;
+      const int first = static_cast<int>(i % blocks) * block;
+      f(panel, std::min(panel + 2, panels), first, std::min(block, tokens - first));
+    }
+  });
+}
+
+void DecoderChunks::ExpandLayer(int layer) {
+  if (layer_ == layer) return;
+  const LayerWeights& w = weights_.layer(layer);
+  const std::pair<const PanelMatrix*, Matrix*> matrices[] = {
+      {&w.wq, &wq_},         {&w.wk, &wk_},     {&w.wv, &wv_},        {&w.wo, &wo_},
+      {&w.w_gate, &w_gate_}, {&w.w_up, &w_up_}, {&w.w_down, &w_down_}};
+  int64_t panels = 0;
+  for (const auto& [from, to] : matrices) panels += from->panels();
+  pool_->ParallelFor(panels, 4, [&](int64_t begin, int64_t end) {
+    int64_t offset = 0;  // of the matrix among all panels
+    for (const auto& [from, to] : matrices) {
+      const int64_t first = std::clamp<int64_t>(begin - offset, 0, from->panels());
+      const int64_t last = std::clamp<int64_t>(end - offset, first, from->panels());
+      ExpandPanelsBf16(*from, first, last,
+                       to->panels.data() + first * kPrefillLinearRows * from->cols);
+      offset += from->panels();
+    }
+  });
+  layer_ = layer;
+}
+
+void DecoderChunks::Normalize(const float* hidden, const std::vector<float>& weight, int tokens) {
+  pool_->ParallelFor(tokens, 16, [&](int64_t begin, int64_t end) {
+    RmsNormBf16(hidden, weight.data(), config_.hidden, static_cast<float>(config_.rms_epsilon),
+                x_.data(), begin, end);
+  });
+}
+
+void DecoderChunks::PrepareRope(int64_t positions) {
+  const int64_t d = config_.head_dim;
+  const int64_t first = static_cast<int64_t>(rope_.size()) / d;
+  if (positions <= first) return;
+  rope_.resize(static_cast<size_t>((positions + kRopeGrain - 1) / kRopeGrain * kRopeGrain * d));
+  const int64_t last = static_cast<int64_t>(rope_.size()) / d;
+  pool_->ParallelFor(last - first, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t p = first + begin; p < first + end; ++p) {
+      float* const row = rope_.data() + p * d;
+      RopeAngles(p, inv_freq_.data(), static_cast<int>(d / 2), row, row + d / 2);
+    }
+  });
+}
+
+void DecoderChunks::ProjectQkv(int layer, const float* hidden, int tokens, int64_t first_position,
+                               uint16_t* q, uint16_t* k, uint16_t* v, int64_t kv_head_stride) {
+  const int64_t d = config_.head_dim;
+  PrepareRope(first_position + tokens);
+  Normalize(hidden, weights_.layer(layer).attention_norm, tokens);
+  const float* const rope = rope_.data() + first_position * d;
+  const PrefillHeads queries = {config_.head_dim, q, d, config_.heads * d, rope};
+  const PrefillHeads keys = {config_.head_dim, k, kv_head_stride, d, rope};
+  const PrefillHeads values = {config_.head_dim, v, kv_head_stride, d, nullptr};
+  const int64_t q_panels = wq_.rows / kPrefillLinearRows;
+  const int64_t k_panels = wk_.rows / kPrefillLinearRows;
+  ForTiles(q_panels + 2 * k_panels, tokens, [&](int64_t begin, int64_t end, int first, int count) {
+    const PrefillLinearArgs args = {count, config_.hidden,
+                                    x_.data() + int64_t{first} * config_.hidden};
+    int64_t offset = 0;
+    for (const auto& [w, target] : {std::pair{&wq_, &queries}, {&wk_, &keys}, {&wv_, &values}}) {
+      const int64_t panels = w->rows / kPrefillLinearRows;
+      PrefillHeads heads = *target;
+      heads.out += first * heads.token_stride;
+      if (heads.rope != nullptr) heads.rope += first * d;
+      PrefillLinearHeads(args, w->panels.data(), heads,
+                         std::clamp<int64_t>(begin - offset, 0, panels),
+                         std::clamp<int64_t>(end - offset, 0, panels));
+      offset += panels;
+    }
+  });
+}
+
+void DecoderChunks::Finish(int layer, const uint16_t* attention, int tokens, float* hidden) {
+  const int64_t width = config_.hidden;
+  const auto add = [&](const Matrix& w, const uint16_t* x) {
+    ForTiles(w.rows / kPrefillLinearRows, tokens,
+             [&](int64_t begin, int64_t end, int first, int count) {
+               PrefillLinearAdd({count, w.cols, x + first * w.cols}, w.panels.data(),
+                                hidden + first * width, width, begin, end);
+             });
+  };
+  add(wo_, attention);
+  Normalize(hidden, weights_.layer(layer).ffn_norm, tokens);
+  ForTiles(w_gate_.rows / kPrefillLinearRows, tokens,
+           [&](int64_t begin, int64_t end, int first, int count) {
+             PrefillLinearSwiGlu({count, width, x_.data() + first * width}, w_gate_.panels.data(),
+                                 w_up_.panels.data(), activated_.data() + first * w_gate_.rows,
+                                 w_gate_.rows, begin, end);
+           });
+  add(w_down_, activated_.data());
+}
+
+}  // namespace ripplekv
