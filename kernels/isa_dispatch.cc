@@ -20,20 +20,20 @@ void ExpandRows(const PackedMatrix& w, int64_t row_begin, int64_t row_end, float
 }
 
 void ExpandRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out, Isa isa) {
-  ForIsa(isa, isa_base::ExpandPanelRows, isa_v3::ExpandPanelRows, isa_v4::ExpandPanelRows)(
-      w, row_begin, row_end, out);
+  ForIsa(isa, isa_base::ExpandPanelRows, isa_v3::ExpandPanelRows, isa_v4::ExpandPanelRows,
+         isa_v4dot::ExpandPanelRows)(w, row_begin, row_end, out);
 }
 
 void ExpandRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out,
                     Isa isa) {
   ForIsa(isa, isa_base::ExpandPanelRowsBf16, isa_v3::ExpandPanelRowsBf16,
-         isa_v4::ExpandPanelRowsBf16)(w, row_begin, row_end, out);
+         isa_v4::ExpandPanelRowsBf16, isa_v4dot::ExpandPanelRowsBf16)(w, row_begin, row_end, out);
 }
 
 void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, uint16_t* out,
                       Isa isa) {
-  ForIsa(isa, isa_base::ExpandPanelsBf16, isa_v3::ExpandPanelsBf16, isa_v4::ExpandPanelsBf16)(
-      w, panel_begin, panel_end, out);
+  ForIsa(isa, isa_base::ExpandPanelsBf16, isa_v3::ExpandPanelsBf16, isa_v4::ExpandPanelsBf16,
+         isa_v4dot::ExpandPanelsBf16)(w, panel_begin, panel_end, out);
 }
 
 void QuantizeInput(const LinearInput& input, int row_begin, int row_end, int64_t group_begin,

@@ -43,6 +43,12 @@ RIPPLEKV_DECLARE_KERNELS(isa_base)
 RIPPLEKV_DECLARE_KERNELS(isa_v3)
 RIPPLEKV_DECLARE_KERNELS(isa_v4)
 
+namespace isa_v4dot {
+void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);
+void ExpandPanelRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out);
+void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, uint16_t* out);
+}  // namespace isa_v4dot
+
 /// The build of a kernel for an instruction set; v4_dot where the kernel has its own for kV4Dot.
 template <typename Function>
 Function* ForIsa(Isa isa, Function* base, Function* v3, Function* v4, Function* v4_dot) {

@@ -23,7 +23,7 @@ static_assert(sizeof(QuantizedGroup) == quantized_input_bytes(1, kPanelGroup));
 
 constexpr float kLargest = 32639;  // 127 * 256 + 127
 constexpr int kTile = 4;           // rows of activations whose sums run side by side
-constexpr int kPrefetchBytes = 6144;
+constexpr int kPrefetchBytes = 12288;
 
 void QuantizeGroup(const float* x, QuantizedGroup* out) {
   const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);

@@ -14,7 +14,7 @@ constexpr int kTile = 2;
 constexpr int kTile = 1;
 #endif
 
-constexpr int kPrefetchBytes = 6144;
+constexpr int kPrefetchBytes = 12288;
 
 /// total[i] += the group's part of rows [0, rows) of x (at the group's first column).
 template <typename D, int rows>

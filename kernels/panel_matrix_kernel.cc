@@ -66,7 +66,13 @@ void ExpandPanels(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, 
       for (int step = 0; step < P::kSteps; ++step) {
         P::Step(group, step, [&](auto, int column, Vec w0, Vec w1) RIPPLEKV_INLINE_LAMBDA {
           const int64_t pair = first + column / 2;
-          if (pair < pairs) StoreBf16Pairs(out + pair * 2 * kPanelRows, w0, w1);
+          uint16_t* to = out + pair * 2 * kPanelRows;
+          if constexpr (P::kScaleBytes > 0) {
+            // Multiples of 2^-24: never subnormal.
+            StoreNormalBf16Pairs(to, w0, w1);
+          } else if (pair < pairs) {
+            StoreBf16Pairs(to, w0, w1);
+          }
         });
       }
     }

@@ -45,6 +45,19 @@ RIPPLEKV_INLINE void StoreBf16Pairs(uint16_t* p, Vec a, Vec b) {
   _mm512_storeu_si512(p, _mm512_or_si512(low, high));
 }
 
+#if defined(__AVX512BF16__)
+/// StoreBf16Pairs of numbers that are not subnormal (the instruction would make them zero).
+RIPPLEKV_INLINE void StoreNormalBf16Pairs(uint16_t* p, Vec a, Vec b) {
+  const __m512i interleave =
+      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                       21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512bh pairs = _mm512_cvtne2ps_pbh(b.v, a.v);
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi16(interleave, LoadAs<__m512i>(&pairs)));
+}
+#else
+RIPPLEKV_INLINE void StoreNormalBf16Pairs(uint16_t* p, Vec a, Vec b) { StoreBf16Pairs(p, a, b); }
+#endif
+
 #elif defined(__AVX2__)
 
 struct IntVec {
@@ -88,6 +101,8 @@ RIPPLEKV_INLINE void StoreBf16Pairs(uint16_t* p, Vec a, Vec b) {
   _mm256_storeu_si256(q, Bf16Pairs8(a.lo, b.lo));
   _mm256_storeu_si256(q + 1, Bf16Pairs8(a.hi, b.hi));
 }
+
+RIPPLEKV_INLINE void StoreNormalBf16Pairs(uint16_t* p, Vec a, Vec b) { StoreBf16Pairs(p, a, b); }
 
 #else
 
@@ -141,6 +156,8 @@ RIPPLEKV_INLINE void StoreBf16Pairs(uint16_t* p, Vec a, Vec b) {
     p[2 * i + 1] = high[i];
   }
 }
+
+RIPPLEKV_INLINE void StoreNormalBf16Pairs(uint16_t* p, Vec a, Vec b) { StoreBf16Pairs(p, a, b); }
 
 #endif
 

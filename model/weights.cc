@@ -1,5 +1,7 @@
 #include "model/weights.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -10,7 +12,9 @@
 namespace ripplekv {
 namespace {
 
-constexpr size_t kAlignment = 64;
+// Large pages of memory, where the kernel has them: a decode step reads all weights once, and with
+// small pages it would wait for their addresses too.
+constexpr size_t kLargePage = size_t{2} << 20;
 
 PackedMatrix ViewOf(const GgufTensor& tensor) {
   PackedMatrix m;
@@ -120,12 +124,13 @@ absl::StatusOr<std::shared_ptr<const Weights>> Weights::Load(const GgufFile& fil
 
   if (absl::Status s = pass(); !s.ok()) return s;
   weights->size_bytes_ = packer.used();
-  weights->storage_.reset(
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, weights->size_bytes_)));
+  const size_t reserved = (weights->size_bytes_ + kLargePage - 1) / kLargePage * kLargePage;
+  weights->storage_.reset(static_cast<std::byte*>(std::aligned_alloc(kLargePage, reserved)));
   if (weights->storage_ == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "no memory for the model's weights: ", weights->size_bytes_, " bytes are needed"));
   }
+  madvise(weights->storage_.get(), reserved, MADV_HUGEPAGE);
   packer.StartRepacking(weights->storage_.get());
   if (absl::Status s = pass(); !s.ok()) return s;
   if (config.tied_output) weights->head_ = weights->embedding_;
