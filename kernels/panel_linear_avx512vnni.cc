@@ -23,7 +23,6 @@ static_assert(sizeof(QuantizedGroup) == quantized_input_bytes(1, kPanelGroup));
 
 constexpr float kLargest = 32639;  // 127 * 256 + 127
 constexpr int kTile = 4;           // rows of activations whose sums run side by side
-constexpr int kPrefetchBytes = 12288;
 
 void QuantizeGroup(const float* x, QuantizedGroup* out) {
   const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16);
@@ -163,8 +162,7 @@ void Linear(const PanelMatrix& w, const LinearInput& input, float* y, int64_t y_
     for (int64_t g = 0; g < panel.groups; ++g, x += m) {
       const std::byte* numbers = panel.numbers + g * T::kNumberBytes;
       const std::byte* scales = panel.scales + g * T::kScaleBytes;
-      Prefetch<T::kNumberBytes>(numbers + kPrefetchBytes);
-      Prefetch<T::kScaleBytes>(scales + kPrefetchBytes);
+      PrefetchAfterGroup<T>(panel, g);
       IntegerGroup group;
       T::Open(numbers, scales, &group);
       int i = 0;

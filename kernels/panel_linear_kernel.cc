@@ -14,8 +14,6 @@ constexpr int kTile = 2;
 constexpr int kTile = 1;
 #endif
 
-constexpr int kPrefetchBytes = 12288;
-
 /// total[i] += the group's part of rows [0, rows) of x (at the group's first column).
 template <typename D, int rows>
 RIPPLEKV_INLINE void AddGroup(const typename D::Group& group, const float* x, int64_t x_stride,
@@ -66,8 +64,7 @@ void Linear(const PanelMatrix& w, const LinearInput& input, float* y, int64_t y_
     alignas(64) float total[kPanelLinearMaxRows][kLanes];
     for (int i = 0; i < m; ++i) Store(total[i], Zero());
     for (int64_t g = 0; g < panel.groups; ++g) {
-      Prefetch<D::kNumberBytes>(panel.numbers + g * D::kNumberBytes + kPrefetchBytes);
-      Prefetch<D::kScaleBytes>(panel.scales + g * D::kScaleBytes + kPrefetchBytes);
+      PrefetchAfterGroup<D>(panel, g);
       const bool last = tail > 0 && g == panel.groups - 1;
       AddGroupRows<D, kTile>(OpenGroup<D>(panel, g), last ? padded[0] : input.x + g * kPanelGroup,
                              last ? kPanelGroup : input.x_stride, m, total);

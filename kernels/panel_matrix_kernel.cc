@@ -61,6 +61,7 @@ void ExpandPanels(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, 
   for (int64_t i = panel_begin; i < panel_end; ++i, out += pairs * 2 * kPanelRows) {
     const Panel panel = PanelAt<P>(w, i);
     for (int64_t g = 0; g < panel.groups; ++g) {
+      PrefetchAfterGroup<P>(panel, g);
       const typename P::Group group = OpenGroup<P>(panel, g);
       const int64_t first = g * (kPanelGroup / 2);
       for (int step = 0; step < P::kSteps; ++step) {

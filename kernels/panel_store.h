@@ -1,16 +1,10 @@
-// What the kernels that multiply panels share. Per instruction set, like simd.h.
+// Writing the products of a panel. Per instruction set, like simd.h.
 #pragma once
 
 #include "kernels/panel_linear.h"
 #include "kernels/simd.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
-
-/// Prefetches `bytes` bytes from p. What lies beyond the weights is not touched: no fault.
-template <int64_t bytes>
-RIPPLEKV_INLINE void Prefetch(const std::byte* p) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
-}
 
 /// Writes (or adds) a panel's outputs for m rows; rows beyond `rows` stay as they are.
 RIPPLEKV_INLINE void StorePanel(const float (*total)[kLanes], int m, int64_t panel, int64_t rows,
