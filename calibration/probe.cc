@@ -14,8 +14,8 @@
 namespace ripplekv {
 namespace {
 
-/// Window rows whose logits are held at once: one group of the rows path's kernels.
-constexpr int kTileRows = Decoder::kMaxRows;
+/// Window rows whose logits are held at once.
+constexpr int kTileRows = 64;
 constexpr int64_t kPerturbGrainRows = 64;
 
 }  // namespace
@@ -88,7 +88,8 @@ Probe::Probe(Decoder* decoder, const CalibrationSettings& settings,
                              static_cast<size_t>(config.heads) * head_dim * element;
   scratch_->q.resize(chunk_bytes);
   scratch_->attention.resize(chunk_bytes);
-  const size_t logits = static_cast<size_t>(kTileRows) * static_cast<size_t>(config.vocab);
+  const size_t logits = static_cast<size_t>(std::min(kTileRows, settings_.window_tokens)) *
+                        static_cast<size_t>(config.vocab);
   scratch_->p_log_probs.resize(logits);
   scratch_->q_logits.resize(logits);
   divergences_.assign(tokens_.size(), std::vector<double>(static_cast<size_t>(config.layers)));
@@ -171,7 +172,9 @@ absl::Status Probe::RunLayer(Example& example) {
   // Requests served between slices may have expanded another layer.
   decoder_->ExpandLayer(layer_);
   std::byte* const v = scratch_->v.data();
-  absl::Status status = RunTokens(0, settings_.prefix_tokens, v, example.prefix.data());
+  // Above the last layer nothing reads the prefix's own states.
+  const bool last = layer_ + 1 == decoder_->config().layers;
+  absl::Status status = RunTokens(0, settings_.prefix_tokens, v, example.prefix.data(), last);
   if (!status.ok()) return status;
   // The variant of this layer starts from the clean state that enters it.
   const size_t window_floats =
@@ -188,8 +191,8 @@ absl::Status Probe::RunLayer(Example& example) {
 }
 
 /// The extend loop over one layer: tokens at positions first ... over the rows before them, in
-/// chunks at fixed places.
-absl::Status Probe::RunTokens(int first, int count, std::byte* v, float* hidden) {
+/// chunks at fixed places. only_rows: their keys and values are all that is wanted.
+absl::Status Probe::RunTokens(int first, int count, std::byte* v, float* hidden, bool only_rows) {
   const ModelConfig& config = decoder_->config();
   const int64_t element = static_cast<int64_t>(KvTypeBytes(decoder_->kv_type()));
   const int64_t rows = settings_.prefix_tokens + settings_.window_tokens;
@@ -202,6 +205,7 @@ absl::Status Probe::RunTokens(int first, int count, std::byte* v, float* hidden)
     absl::Status status = decoder_->ProjectQkv(layer_, chunk, tokens, position, scratch_->q.data(),
                                                scratch_->k.data() + offset, v + offset, stride);
     if (!status.ok()) return status;
+    if (only_rows) continue;
     ChunkAttentionArgs args;
     args.type = decoder_->kv_type();
     args.heads = config.heads;
@@ -254,14 +258,14 @@ absl::Status Probe::TakeDivergences(Example& example) {
   float* const q = scratch_->q_logits.data();
   const int64_t offset = static_cast<int64_t>(row_) * config.hidden;
   if (variant_ == 0) {
-    decoder_->Logits(Window(example, 0) + offset, rows, p);
+    decoder_->ChunkLogits(Window(example, 0) + offset, rows, p);
     decoder_->pool()->ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) LogSoftmax(p + r * vocab, vocab, p + r * vocab);
     });
   }
   const int last = std::min(variant_ + batching_.variants, config.layers);
   for (; variant_ < last; ++variant_) {
-    decoder_->Logits(Window(example, 1 + variant_) + offset, rows, q);
+    decoder_->ChunkLogits(Window(example, 1 + variant_) + offset, rows, q);
     double* const kl =
         example.kl.data() + static_cast<int64_t>(variant_) * settings_.window_tokens + row_;
     decoder_->pool()->ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {

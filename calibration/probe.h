@@ -36,7 +36,7 @@ class Probe final : public SensitivityProbe {
   struct Batching {
     int examples = 4;  // taken through the layers together: one expansion of a layer's weights
                        // serves them all; >= 1
-    int variants = 8;  // whose logits are taken in one slice; >= 1
+    int variants = 2;  // whose logits are taken in one slice; >= 1
   };
 
   /// `examples`: settings.examples lists of exactly prefix_tokens + window_tokens ids. The decoder
@@ -70,7 +70,7 @@ class Probe final : public SensitivityProbe {
 
   void StartGroup();
   absl::Status RunLayer(Example& example);
-  absl::Status RunTokens(int first, int count, std::byte* v, float* hidden);
+  absl::Status RunTokens(int first, int count, std::byte* v, float* hidden, bool only_rows = false);
   void PerturbLayerValues(int example_index);
   absl::Status TakeDivergences(Example& example);
   float* Window(Example& example, int variant) const;  // [window_tokens, hidden]

@@ -4,6 +4,21 @@
 #include "kernels/prefill_attention_avx512bf16.h"
 
 namespace ripplekv {
+namespace {
+
+/// Fewer where there would be too few items for threads to share.
+int ItemRows(const PrefillAttentionArgs& args) {
+  constexpr int64_t kItems = 12;
+  const int64_t rows = static_cast<int64_t>(args.queries) * (args.heads / args.kv_heads);
+  const int64_t tiles =
+      (rows + kPrefillAttentionTileRows - 1) / kPrefillAttentionTileRows * args.kv_heads;
+  return kPrefillAttentionTileRows * (tiles >= kPrefillAttentionMaxTiles * kItems
+                                          ? kPrefillAttentionMaxTiles
+                                      : tiles >= 2 * kItems ? 2
+                                                            : 1);
+}
+
+}  // namespace
 
 bool PrefillAttentionSupported(int head_dim) {
   static const bool processor = IsaSupported(Isa::kV4Dot);
@@ -12,11 +27,12 @@ bool PrefillAttentionSupported(int head_dim) {
 
 int64_t PrefillAttentionItems(const PrefillAttentionArgs& args) {
   const int64_t rows = static_cast<int64_t>(args.queries) * (args.heads / args.kv_heads);
-  return args.kv_heads * ((rows + kPrefillAttentionItemRows - 1) / kPrefillAttentionItemRows);
+  const int item_rows = ItemRows(args);
+  return args.kv_heads * ((rows + item_rows - 1) / item_rows);
 }
 
 void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end) {
-  isa_v4dot::PrefillAttentionRange(args, item_begin, item_end);
+  isa_v4dot::PrefillAttentionRange(args, ItemRows(args), item_begin, item_end);
 }
 
 void PrefillAttention(const PrefillAttentionArgs& args, ThreadPool* pool) {

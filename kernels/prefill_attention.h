@@ -37,7 +37,7 @@ bool PrefillAttentionSupported(int head_dim);
 /// A query's bits depend on its own numbers and on the rows it sees, and on nothing else: not on
 /// where the chunk begins, the other queries, the ranges, the threads or where the arrays lie.
 ///
-/// Items are all (KV head, 192 consecutive (query, head of the group)).
+/// Items are all (KV head, up to 192 consecutive (query, head of the group)).
 int64_t PrefillAttentionItems(const PrefillAttentionArgs& args);
 void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end);
 /// All items, split over the pool (null: on the calling thread).

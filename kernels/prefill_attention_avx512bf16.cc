@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kVectors = 3;
 constexpr int kTileRows = kVectors * kLanes;
-constexpr int kTiles = kPrefillAttentionItemRows / kTileRows;
+static_assert(kTileRows == kPrefillAttentionTileRows);
 constexpr int kKeyTile = 8;    // keys times vectors: 24 accumulators
 constexpr int kValueTile = 8;  // columns times vectors: the same
 constexpr int kBlock = 256;    // keys whose probabilities are held at once
@@ -455,7 +455,7 @@ void StoreTile(const Head& head, const Tile& tile) {
 
 void Item(const Head& head, int64_t first_row, int rows, float scale) {
   const int d = head.args.head_dim;
-  Tile tiles[kTiles];
+  Tile tiles[kPrefillAttentionMaxTiles];
   Block block;
   int count = 0;
   int64_t keys = 0;
@@ -489,23 +489,22 @@ void Item(const Head& head, int64_t first_row, int rows, float scale) {
 
 }  // namespace
 
-void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end) {
+void PrefillAttentionRange(const PrefillAttentionArgs& args, int item_rows, int64_t item_begin,
+                           int64_t item_end) {
   const int group = args.heads / args.kv_heads;
   const int64_t rows = static_cast<int64_t>(args.queries) * group;
-  const int64_t per_head = (rows + kPrefillAttentionItemRows - 1) / kPrefillAttentionItemRows;
+  const int64_t per_head = (rows + item_rows - 1) / item_rows;
   const float scale =
       kUnit * 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(args.head_dim));
   for (int64_t item = item_begin; item < item_end; ++item) {
     // The last rows first: they see the most keys, and short items at the end balance threads.
     const int64_t kv_head = item % args.kv_heads;
-    const int64_t first_row = (per_head - 1 - item / args.kv_heads) * kPrefillAttentionItemRows;
+    const int64_t first_row = (per_head - 1 - item / args.kv_heads) * item_rows;
     const int64_t left = rows - first_row;
     const Head head = {args, static_cast<int>(kv_head), group,
                        args.k + kv_head * args.kv_head_stride,
                        args.v + kv_head * args.kv_head_stride};
-    Item(head, first_row,
-         left < kPrefillAttentionItemRows ? static_cast<int>(left) : kPrefillAttentionItemRows,
-         scale);
+    Item(head, first_row, left < item_rows ? static_cast<int>(left) : item_rows, scale);
   }
 }
 

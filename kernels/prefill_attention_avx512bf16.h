@@ -7,10 +7,14 @@
 
 namespace ripplekv {
 
-inline constexpr int kPrefillAttentionItemRows = 192;
+/// Rows that share the packing of their values: (query, head of the group), in the kernel's tiles.
+inline constexpr int kPrefillAttentionTileRows = 48;
+inline constexpr int kPrefillAttentionMaxTiles = 4;
 
 namespace isa_v4dot {
-void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end);
-}
+/// `item_rows` is a number of tiles, at most kPrefillAttentionMaxTiles.
+void PrefillAttentionRange(const PrefillAttentionArgs& args, int item_rows, int64_t item_begin,
+                           int64_t item_end);
+}  // namespace isa_v4dot
 
 }  // namespace ripplekv

@@ -10,6 +10,11 @@ bool PrefillLinearSupported() {
   return supported;
 }
 
+void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,
+                   int64_t out_stride, int64_t panel_begin, int64_t panel_end) {
+  isa_v4dot::PrefillLinear(args, w, rows, out, out_stride, panel_begin, panel_end);
+}
+
 void PrefillLinearAdd(const PrefillLinearArgs& args, const uint16_t* w, float* out,
                       int64_t out_stride, int64_t panel_begin, int64_t panel_end) {
   isa_v4dot::PrefillLinearAdd(args, w, out, out_stride, panel_begin, panel_end);

@@ -24,6 +24,10 @@ inline constexpr int kPrefillLinearCols = 2;
 /// Whether this processor has AVX512-BF16. The functions below may be called only then.
 bool PrefillLinearSupported();
 
+/// out[t * out_stride + r] = w[r] x[t], in fp32, for outputs r < rows.
+void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,
+                   int64_t out_stride, int64_t panel_begin, int64_t panel_end);
+
 /// out[t * out_stride + r] += w[r] x[t], in fp32.
 void PrefillLinearAdd(const PrefillLinearArgs& args, const uint16_t* w, float* out,
                       int64_t out_stride, int64_t panel_begin, int64_t panel_end);

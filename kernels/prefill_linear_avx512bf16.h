@@ -5,6 +5,8 @@
 
 namespace ripplekv::isa_v4dot {
 
+void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,
+                   int64_t out_stride, int64_t panel_begin, int64_t panel_end);
 void PrefillLinearAdd(const PrefillLinearArgs& args, const uint16_t* w, float* out,
                       int64_t out_stride, int64_t panel_begin, int64_t panel_end);
 void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate, const uint16_t* up,

@@ -208,6 +208,14 @@ absl::Status Decoder::Finish(int layer, const void* attention, int tokens, float
   return absl::OkStatus();
 }
 
+void Decoder::ChunkLogits(const float* hidden, int tokens, float* logits) {
+  if (chunks_ == nullptr) {
+    Logits(hidden, tokens, logits);
+  } else {
+    chunks_->Logits(hidden, tokens, logits);
+  }
+}
+
 void Decoder::ExpandChunkLayer(int layer) {
   Chunk& s = *chunk_;
   if (s.layer == layer) return;

@@ -79,6 +79,10 @@ class Decoder {
   /// hidden += Wo attention; hidden += FFN(hidden). attention: [tokens, heads, d] of kv_type().
   absl::Status Finish(int layer, const void* attention, int tokens, float* hidden);
 
+  /// logits [tokens, vocab] = head(norm(hidden)), fp32; tokens <= kChunkTokens. On our kernels from
+  /// hidden states rounded to bf16, else as Logits.
+  void ChunkLogits(const float* hidden, int tokens, float* logits);
+
   // Rows path.
   /// q [rows, heads, d], k and v [rows, kv_heads, d], fp32, q and k rotated.
   void ProjectQkvRows(int layer, const float* hidden, int rows, const int32_t* positions, float* q,

@@ -10,6 +10,7 @@
 namespace ripplekv {
 namespace {
 
+constexpr int64_t kHeadPanels = 32;
 constexpr int64_t kRopeGrain = 256;  // positions
 /// Tokens of a piece of work: a few, lest threads wait for one another, and fewer where many
 /// threads share a matrix. Whole tiles of the kernel.
@@ -143,6 +144,22 @@ void DecoderChunks::Finish(int layer, const uint16_t* attention, int tokens, flo
                                  w_gate_.rows, begin, end);
            });
   add(w_down_, activated_.data());
+}
+
+void DecoderChunks::Logits(const float* hidden, int tokens, float* logits) {
+  const PanelMatrix& head = weights_.head();
+  Normalize(hidden, weights_.final_norm(), tokens);
+  const PrefillLinearArgs args = {tokens, config_.hidden, x_.data()};
+  // Two panels are expanded at a time and used while they are in the cache.
+  pool_->ParallelFor(head.panels(), kHeadPanels, [&](int64_t begin, int64_t end) {
+    std::vector<uint16_t> panels(static_cast<size_t>(2 * kPrefillLinearRows * config_.hidden));
+    for (int64_t i = begin; i < end; i += 2) {
+      const int64_t n = std::min<int64_t>(2, end - i);
+      ExpandPanelsBf16(head, i, i + n, panels.data());
+      PrefillLinear(args, panels.data(), head.rows - i * kPrefillLinearRows,
+                    logits + i * kPrefillLinearRows, head.rows, 0, n);
+    }
+  });
 }
 
 }  // namespace ripplekv

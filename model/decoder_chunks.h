@@ -24,6 +24,7 @@ class DecoderChunks {
   void ProjectQkv(int layer, const float* hidden, int tokens, int64_t first_position, uint16_t* q,
                   uint16_t* k, uint16_t* v, int64_t kv_head_stride);
   void Finish(int layer, const uint16_t* attention, int tokens, float* hidden);
+  void Logits(const float* hidden, int tokens, float* logits);
 
  private:
   /// A matrix of the expanded layer (kernels/panel_matrix.h, ExpandPanelsBf16).

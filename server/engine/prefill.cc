@@ -105,21 +105,26 @@ absl::Status Prefill::Chunk() {
   }
   next_ = begin + n;
   // Above the last layer only the last token is read.
-  if (layer_ + 1 == c.layers && next_ < tokens_ && !spec_.all_logits) return absl::OkStatus();
+  int64_t first = begin;
+  if (layer_ + 1 == c.layers && !spec_.all_logits) {
+    if (next_ < tokens_) return absl::OkStatus();
+    first = tokens_ - 1;
+  }
   const ChunkAttentionArgs args = {.type = decoder_->kv_type(),
                                    .heads = c.heads,
                                    .kv_heads = c.kv_heads,
                                    .head_dim = c.head_dim,
-                                   .queries = n,
-                                   .cached = base_ + begin,
-                                   .q = q_.data(),
+                                   .queries = static_cast<int>(next_ - first),
+                                   .cached = base_ + first,
+                                   .q = q_.data() + static_cast<size_t>(first - begin) * q_row,
                                    .k = k(),
                                    .v = v(),
                                    .kv_head_stride = stride(),
                                    .out = attention_.data(),
                                    .pool = decoder_->pool()};
   if (absl::Status status = ChunkAttention(args); !status.ok()) return status;
-  return decoder_->Finish(layer_, attention_.data(), n, hidden);
+  return decoder_->Finish(layer_, attention_.data(), args.queries,
+                          hidden_.data() + first * c.hidden);
 }
 
 absl::Status Prefill::EndLayer() {

@@ -170,7 +170,7 @@ TEST(ProbeLimitsTest, OnlyUnprotectedPositionsAreTouched) {
 
 TEST(ProbeLimitsTest, ProgressCountsSlices) {
   Model model(ComputeType::kF32);
-  const CalibrationSettings settings = Settings(3, 40, 17);
+  const CalibrationSettings settings = Settings(3, 40, 70);
   auto probe = Probe::Create(model.decoder.get(), settings, Examples(settings), {2, 1});
   ASSERT_TRUE(probe.ok());
   EXPECT_EQ((*probe)->progress().examples_total, 3);
@@ -187,7 +187,7 @@ TEST(ProbeLimitsTest, ProgressCountsSlices) {
     fraction = progress.fraction;
     examples = progress.examples_done;
   }
-  // Three examples of two layers and of two tiles of 16 window rows with two variants each.
+  // Three examples of two layers and of two tiles of 64 window rows with two variants each.
   EXPECT_EQ(slices, 3 * (2 + 2 * 2));
   EXPECT_EQ(fraction, 1);
   EXPECT_EQ(examples, 3);

@@ -242,7 +242,7 @@ TEST_F(PrefillAttentionTest, BitsDoNotDependOnThreadsOrRanges) {
   std::vector<uint16_t> out(whole.size());
   const PrefillAttentionArgs args = chunk.Args(out.data(), 0, 150);
   const int64_t items = PrefillAttentionItems(args);
-  EXPECT_EQ(items, 9);  // 450 rows of each KV head
+  EXPECT_EQ(items, 15);  // 450 rows of each KV head
   for (int64_t i = items; i-- > 0;) PrefillAttentionRange(args, i, i + 1);
   EXPECT_EQ(out, whole);
 }

@@ -62,7 +62,7 @@ class PrefillLinearTest : public ::testing::Test {
   std::mt19937 random_{5};
 };
 
-TEST_F(PrefillLinearTest, AddAgreesWithDoubleForAllTokenCounts) {
+TEST_F(PrefillLinearTest, SumsAgreeWithDoubleForAllTokenCounts) {
   for (int tokens = 1; tokens <= 97; tokens = tokens < 30 ? tokens + 1 : tokens + 13) {
     const int64_t cols = 2 * (1 + tokens % 7 * 19), rows = kPanel * (1 + tokens % 3);
     const Weights w(random_, rows, cols, tokens % 5);
@@ -71,9 +71,20 @@ TEST_F(PrefillLinearTest, AddAgreesWithDoubleForAllTokenCounts) {
     const std::vector<float> before = RandomFloats(random_, static_cast<size_t>(tokens * stride));
     std::vector<float> out = before;
     PrefillLinearAdd({tokens, cols, x.get()}, w.panels.get(), out.data(), stride, 0, rows / kPanel);
+    // The plain product leaves out the last panel's outputs from `last` on.
+    const int64_t last = rows - tokens % kPanel;
+    std::vector<float> plain = before;
+    PrefillLinear({tokens, cols, x.get()}, w.panels.get(), last, plain.data(), stride, 0,
+                  rows / kPanel);
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t r = 0; r < stride; ++r) {
         const size_t i = static_cast<size_t>(t * stride + r);
+        if (r < last) {
+          const auto [sum, magnitude] = w.Times(x, t, r);
+          ASSERT_NEAR(static_cast<double>(plain[i]), sum, SumBound(cols, magnitude));
+        } else {
+          ASSERT_EQ(plain[i], before[i]);
+        }
         if (r >= rows) {
           ASSERT_EQ(out[i], before[i]);
           continue;
