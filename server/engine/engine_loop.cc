@@ -72,8 +72,10 @@ void EngineLoop::Run() {
       Wait();
       continue;
     }
-    Execute(plan);
-    if (options_.check_invariants) CheckInvariants();
+    const StepRecord record = Execute(plan);
+    if (record.decode_rows > 0 && plan.slice == StepPlan::Slice::kTask) {
+      RunMoreSlices(record.decode_seconds - record.slice_seconds);
+    }
     Publish();
   }
   StopEverything();
@@ -259,7 +261,7 @@ void EngineLoop::Wait() {
   shared_->queue().Wait(until);
 }
 
-void EngineLoop::Execute(const StepPlan& plan) {
+StepRecord EngineLoop::Execute(const StepPlan& plan) {
   StepRecord record;
   const Clock::time_point start = Clock::now();
   if (!plan.decode.empty()) {
@@ -284,6 +286,22 @@ void EngineLoop::Execute(const StepPlan& plan) {
   scheduler_.Report(record.decode_seconds + (background ? 0 : record.slice_seconds),
                     background ? record.slice_seconds : 0);
   if (observer_ != nullptr) observer_->OnStep(record);
+  if (options_.check_invariants) CheckInvariants();
+  return record;
+}
+
+// A short prompt's slices are much shorter than a decode step: with one a step its first token
+// would take as many steps as it has slices.
+void EngineLoop::RunMoreSlices(double seconds) {
+  while (seconds > 0) {
+    EndDead();
+    SchedulerView view = View();
+    view.decoding.clear();
+    view.background = false;
+    const StepPlan plan = scheduler_.Next(view);
+    if (plan.empty()) return;
+    seconds -= Execute(plan).slice_seconds;
+  }
 }
 
 void EngineLoop::Decode(const std::vector<int64_t>& ids) {

@@ -43,7 +43,9 @@ class EngineLoop {
   void Start(std::unique_ptr<QueuedRequest> request, TaskHoldings holdings);
   SchedulerView View() const;
   void Wait();
-  void Execute(const StepPlan& plan);
+  StepRecord Execute(const StepPlan& plan);
+  /// Slices of tasks, without decode steps, until they have taken so long.
+  void RunMoreSlices(double seconds);
   void Decode(const std::vector<int64_t>& ids);
   absl::Status RunDecode(const std::vector<Task*>& tasks);
   void RunSlice(int64_t id, StepRecord& record);

@@ -19,8 +19,8 @@ enum class RefusalReason {
   kShuttingDown,
 };
 
-/// What one turn of the engine's loop did, in this order: a decode step, then at most one slice of
-/// a prefill or of a background job.
+/// What the engine's loop did, in this order: a decode step, then at most one slice of a prefill or
+/// of a background job. Further short slices before the next step have records of their own.
 struct StepRecord {
   int decode_rows = 0;  // sequences that got a token; 0: no decode step
   double decode_seconds = 0;

@@ -9,8 +9,9 @@ namespace ripplekv {
 /// Decides what the engine's thread does next. Pure: knows tasks by id and measured times only, so
 /// that no result of a request can depend on it.
 ///
-/// - Every turn gives one token to every decoding sequence, and at most one slice goes between two
-///   such steps: a running request waits for one slice, never for a prompt.
+/// - Every turn gives one token to every decoding sequence, and one slice goes between two such
+///   steps, or several short ones: the engine asks for tasks' slices until they have taken as long
+///   as the step did. A running request waits for one slice or one step's time, never for a prompt.
 /// - Prompts change places at layer boundaries only (one layer of full K and V exists). There the
 ///   prompt with the least work left goes first, and the oldest one gets as much work as the others
 ///   did before it. So with c the largest layer's work among the prompts at work:

@@ -7,13 +7,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "tests/server/engine/tiny_engine.h"
+#include "tests/server/engine/tiny_requests.h"
 
 namespace ripplekv {
 namespace {
@@ -351,6 +353,37 @@ void ExpectSame(const Outcome& alone, const Outcome& mixed, bool cancelled) {
     EXPECT_EQ(mixed.scores[i].logprob, alone.scores[i].logprob);
     EXPECT_EQ(mixed.scores[i].greedy, alone.scores[i].greedy);
   }
+}
+
+using ShortPromptTest = TinyEngineTest;
+
+// Its 2 * kLayers slices are nothing beside a step that takes long.
+TEST_F(ShortPromptTest, SharesAStepBetweenItsSlices) {
+  EngineOptions options;
+  options.before_decode_layer = [](int layer) {
+    if (layer == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  StartTiny(options);
+  std::atomic<int> steps{0};
+  Gate decoding;
+  auto running = std::make_shared<Collector>();
+  running->on_token = [&](int tokens) {
+    steps = tokens;
+    if (tokens == 2) decoding.Open();
+  };
+  Submit(TinyAsk(TinyTokens(40, 1), 24), running);
+  decoding.Wait();
+  auto late = std::make_shared<Collector>();
+  int steps_before = 0, steps_at_first = 0;
+  late->on_start = [&] { steps_before = steps; };
+  late->on_token = [&](int tokens) {
+    if (tokens == 1) steps_at_first = steps;
+  };
+  Submit(TinyAsk(TinyTokens(8, 2), 2), late);
+  EXPECT_TRUE(late->Wait().status().ok());
+  EXPECT_TRUE(running->Wait().status().ok());
+  EXPECT_GT(steps_before, 0);
+  EXPECT_LT(steps_at_first - steps_before, 2 * TinyModel::kLayers);
 }
 
 class BatchingTest : public ::testing::TestWithParam<std::pair<ComputeType, int>> {};
