@@ -27,9 +27,9 @@ import alone
 import fidelity
 import report
 from bench_server import SOURCE
-from cases import CASES, COMPRESSING, figures_of, prompts_of, quick, summary
+from cases import CASES, COMPRESSING, Failed, figures_of, prompts_of, quick, summary
 from compare_kvpress import prompt_ids
-from contestants import PEERS, Failed, make_contestants
+from contestants import PEERS, make_contestants
 from lines import verdicts
 
 ALONE = {"neighbour": alone.neighbour, "start": alone.start}
@@ -53,6 +53,35 @@ def contestants_of(case, contestants, options):
     ]  # fmt: skip
 
 
+def warm_up(case, contestant, ids):
+    """Everything that is set up on the first use. Prompts are cut where nothing depends on their length (llama.cpp) and
+    nothing of the run is kept."""
+    prompts = prompts_of(case, contestant, ids)
+    keeps = case.keep_prompts and contestant.keeps_prompts
+    if not keeps and (case.sequences > 1 or contestant.key.startswith("llama")):
+        prompts = [ids[:512] for ids in prompts]
+    contestant.run(prompts, min(case.new, 8), case.keep_prompts)
+
+
+def take_turns(case, started, ids, found, options):
+    for number in range(min(options.rounds, case.most_rounds)):
+        turns = [c for c in started if c.key in found]
+        first = number % max(1, len(turns))
+        for contestant in turns[first:] + turns[:first]:
+            try:
+                run = contestant.run(prompts_of(case, contestant, ids), case.new, case.keep_prompts)
+                figures = figures_of(case, run)
+            except Failed as error:
+                say(f"  {case.name}: {contestant.key} failed: {error}")
+                del found[contestant.key]
+                continue
+            if case.memory and number == 0:
+                figures["peak_bytes"] = contestant.peak_bytes()
+            say(f"  {case.name}: round {number + 1}: {contestant.key}: {report.short(figures)}")
+            for name, value in figures.items():
+                found[contestant.key]["figures"].setdefault(name, []).append(value)
+
+
 def measure(case, contestants, ids, options):
     """Results by contestant. A contestant that fails is told and left out."""
     started, found = [], {}
@@ -62,34 +91,13 @@ def measure(case, contestants, ids, options):
             try:
                 contestant.start(case, options)
                 started.append(contestant)
-                # Everything that is set up on the first use; llama.cpp sets up nothing that depends on the length.
-                prompts = prompts_of(case, contestant, ids)
-                short = contestant.key.startswith("llama") and not case.keep_prompts
-                warm = [p[:512] for p in prompts] if short else prompts
-                if not case.memory:
-                    contestant.run(warm, min(case.new, 8), case.keep_prompts)
+                warm_up(case, contestant, ids)
                 found[contestant.key] = {"title": contestant.title, "figures": {}}
             except Failed as error:
                 say(f"  {case.name}: {contestant.key} failed: {error}")
-        for number in range(min(options.rounds, case.most_rounds)):
-            turns = [c for c in started if c.key in found]
-            first = number % max(1, len(turns))
-            for contestant in turns[first:] + turns[:first]:
-                try:
-                    prompts = prompts_of(case, contestant, ids)
-                    run = contestant.run(prompts, case.new, case.keep_prompts and not case.memory)
-                    figures = figures_of(case, run)
-                except Failed as error:
-                    say(f"  {case.name}: {contestant.key} failed: {error}")
-                    del found[contestant.key]
-                    continue
-                if case.memory:
-                    figures = {"peak_bytes": contestant.peak_bytes()}
-                say(f"  {case.name}: round {number + 1}: {contestant.key}: {report.short(figures)}")
-                for name, value in figures.items():
-                    found[contestant.key]["figures"].setdefault(name, []).append(value)
-        if options.kl and case.sequences == 1 and not case.memory:
-            measure_fidelity(case, {c.key: c for c in started}, ids[: case.prompt], found, options)
+        take_turns(case, started, ids, found, options)
+        if options.kl and case.sequences == 1:
+            measure_fidelity(case, {c.key: c for c in started if c.key in found}, ids[: case.prompt], found, options)
     finally:
         for contestant in started:
             contestant.stop()
@@ -149,16 +157,6 @@ def main():
         chosen = [quick(case) for case in chosen]
     ids = prompt_ids(options.model, max([c.prompt + 64 * c.sequences for c in chosen], default=1024))
     results, limits, by_itself = {}, [{"before": "all", **machine(options)}], {}
-    for case in chosen:
-        taking_part = contestants_of(case, contestants, options)
-        if taking_part:
-            results[case.name] = measure_in_turns(case, taking_part, ids, options)
-            limits.append({"after": case.name, **machine(options)})
-    for name, function in ALONE.items():
-        if name in options.cases and "ours" in options.only:
-            say(f"  {name}")
-            by_itself[name] = function(options, ids)
-            say(f"  {name}: {report.short(by_itself[name])}")
     result = {
         "command": shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]),
         "quick": options.quick,
@@ -168,22 +166,27 @@ def main():
         "cases": {c.name: {"text": c.text, "sequences": c.sequences, "prompt": c.prompt, "new": c.new} for c in chosen},
         "results": results,
         "alone": by_itself,
-        "lines": verdicts(results, by_itself),
-        "minutes": (time.time() - begin) / 60,
     }
-    report.write(result, options.out)
+
+    def keep():
+        result["lines"] = verdicts(results, by_itself)
+        result["minutes"] = (time.time() - begin) / 60
+        report.write(result, options.out)
+
+    for case in chosen:
+        taking_part = contestants_of(case, contestants, options)
+        if taking_part:
+            results[case.name] = measure(case, taking_part, ids, options)
+            limits.append({"after": case.name, **machine(options)})
+            keep()  # what follows may take long, or be interrupted
+    for name, function in ALONE.items():
+        if name in options.cases and "ours" in options.only:
+            say(f"  {name}")
+            by_itself[name] = function(options, ids)
+            say(f"  {name}: {report.short(by_itself[name])}")
+    keep()
     print((options.out / "results.md").read_text())
     sys.exit(1 if any(line["holds"] is False for line in result["lines"]) else 0)
-
-
-def measure_in_turns(case, taking_part, ids, options):
-    """A case whose processes would not fit into memory together is measured one contestant at a time."""
-    if not case.memory:
-        return measure(case, taking_part, ids, options)
-    found = {}
-    for contestant in taking_part:
-        found |= measure(case, [contestant], ids, options)
-    return found
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ import re
 import subprocess
 import tempfile
 
+import grpc
+
 from bench_server import SOURCE
+from cases import Failed
 from service import Server, stubs
 
 PEERS = SOURCE / "build" / "peers"
-
-
-class Failed(Exception):
-    """A contestant could not do what it was asked."""
 
 
 class LineProcess:
@@ -41,8 +40,11 @@ class LineProcess:
         return answer
 
     def ask(self, command):
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # reading tells
         return self.read()
 
     def stop(self):
@@ -67,6 +69,7 @@ class Peer:
         self.key, self.title, self.worker = key, title, worker
         self.make_settings = make_settings
         self.retention = None
+        self.keeps_prompts = key.startswith("llama")
         self.environment = environment or {}
 
     def start(self, case, options):
@@ -97,17 +100,13 @@ class Ours:
 
     def __init__(self, key, title, retention):
         self.key, self.title, self.retention = key, title, retention
+        self.keeps_prompts = True
 
     def start(self, case, options):
         self.folder = tempfile.TemporaryDirectory(prefix="ripplekv-bench-")
         folder = pathlib.Path(self.folder.name)
-        memory = {}
-        if case.sequences > 1:
-            full = self.retention is None
-            if full or case.keep_prompts:
-                memory["kv_memory"] = "3GiB" if full else "768MiB"
-            if case.keep_prompts:
-                memory["context_memory"] = "2GiB" if full else "512MiB"
+        # Room for 8 x 8192 and, to measure a compressed cache against, one full one.
+        memory = ("3GiB", "2GiB") if self.retention is None else ("768MiB", "512MiB")
         self.server = Server(
             options.build / "ripplekv-server",
             folder / "server.log",
@@ -115,8 +114,9 @@ class Ours:
             threads=options.threads,
             calibration="off",
             profile_dir=options.profile_dir or folder / "profiles",
-            retention=self.retention or 1.0,
-            **memory,
+            retention=self.retention or 1,
+            kv_memory=memory[0],
+            context_memory=memory[1],
         )
         self.client = LineProcess([options.build / "ripplekv-bench-client", self.server.address], folder / "client.log")
         self.contexts = {}
@@ -137,7 +137,10 @@ class Ours:
             request = stubs().decode.CreateContextRequest(token_ids={"ids": ids})
             if full:
                 request.kv.size.full.SetInParent()
-            self.contexts[known] = self.server.decode.CreateContext(request, timeout=600).context.context_id
+            try:
+                self.contexts[known] = self.server.decode.CreateContext(request, timeout=600).context.context_id
+            except grpc.RpcError as error:
+                raise Failed(f"CreateContext: {error.details()}") from error
         return self.contexts[known]
 
     def peak_bytes(self):

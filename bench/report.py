@@ -83,8 +83,8 @@ def kl_table(result):
 
 
 def memory_table(result):
-    entries = result["results"].get("memory", {})
-    rows = [[e["title"], f"{e['summary']['peak_bytes']['median'] / 1e9:.2f}"] for e in entries.values()]
+    entries = [e for case in result["results"].values() for e in case.values() if e["summary"].get("peak_bytes")]
+    rows = [[e["title"], f"{e['summary']['peak_bytes']['median'] / 1e9:.2f}"] for e in entries]
     return table([["", "GB"], *rows]) if rows else None
 
 
@@ -121,7 +121,7 @@ def markdown(result):
         if found := speed_table(result, figure):
             parts += [f"## {title[0].upper()}{title[1:]}", found]
     if found := memory_table(result):
-        parts += ["## Highest resident memory", found]
+        parts += ["## Highest resident memory, 8 sequences of 8192", found]
     if found := kl_table(result):
         parts += [
             "## Mean KL divergence from the own full cache, nats a token",

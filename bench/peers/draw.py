@@ -1,12 +1,13 @@
 """results.json of bench/compare.py as a picture: draw.py RESULTS.json OUT.png."""
 
 import json
+import math
 import sys
 
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402
 
 COLOURS = {
     "ours": "#1f5f8b", "ours-10": "#3a9bd9", "llama-q4_1": "#8a8a8a", "llama-q4_0": "#b5b5b5", "llama-bf16": "#d9d9d9",
@@ -33,9 +34,11 @@ def bars(axes, results, figure):
     axes.set_xticks(range(len(cases)), cases)
     axes.set_ylabel("tokens/s")
     axes.set_yscale("log")
+    axes.set_ylim(bottom=10 ** math.floor(math.log10(axes.get_ylim()[0])))
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:.0f}"))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     axes.grid(axis="y", which="both", linewidth=0.3)
     axes.set_axisbelow(True)
-    return bool(cases)
 
 
 def main():
@@ -45,7 +48,7 @@ def main():
     for axes, name in zip(panels, ("prefill", "decode")):
         axes.set_title(f"{name}, tokens/s (log scale; medians, smallest to largest)")
         bars(axes, result["results"], name)
-    panels[1].legend(fontsize=8, ncols=2)
+    figure.legend(*panels[1].get_legend_handles_labels(), fontsize=8, ncols=3, loc="outside lower center")
     note = " - QUICK RUN, MEANS NOTHING" if result["quick"] else ""
     figure.suptitle(f"{result['model']}, {result['threads']} threads{note}", fontsize=10)
     figure.savefig(sys.argv[2], dpi=120)
