@@ -28,7 +28,12 @@ std::string RenderModel(const v1::GetModelResponse& response, const Terminal& te
              absl::StrCat("end of text: id ", absl::StrJoin(response.eos_token_ids(), ", ")),
              response.chat() ? "chat template" : "no chat template: raw text only"});
   sheet.Add("fingerprint", {response.fingerprint()});
-  sheet.Add("KV cache", {NameOf(response.kv_type()),
+  std::string kv_type = NameOf(response.kv_type());
+  if (response.value_kv_type() != v1::KV_TYPE_UNSPECIFIED &&
+      response.value_kv_type() != response.kv_type()) {
+    kv_type = absl::StrCat("keys ", kv_type, ", values ", NameOf(response.value_kv_type()));
+  }
+  sheet.Add("KV cache", {kv_type,
                          absl::StrCat(FormatBytes(response.kv_bytes_per_position_layer()),
                                       " a position and layer"),
                          absl::StrCat(FormatBytes(response.kv_bytes_per_position_layer() *

@@ -22,6 +22,10 @@ std::string NameOf(v1::KvType type) {
       return "fp32";
     case v1::KV_TYPE_BF16:
       return "bf16";
+    case v1::KV_TYPE_INT8:
+      return "int8";
+    case v1::KV_TYPE_INT4:
+      return "int4";
     default:
       return absl::StrCat("KV type ", static_cast<int>(type));
   }

@@ -152,6 +152,11 @@ absl::Status Check(const DecodeAttentionArgs& args, const DecodeAttentionBounds&
   if (args.heads / layout.kv_heads > kMaxGroup) {
     return refuse(args.heads / layout.kv_heads, " query heads a KV head; at most ", kMaxGroup);
   }
+  if (!(layout.stored() == KvTypes(layout.type))) {
+    return refuse("keys of ", KvTypeName(layout.k.type), " and values of ",
+                  KvTypeName(layout.v.type), " in a model that computes in ",
+                  KvTypeName(layout.type), " are not supported");
+  }
   if (layout.rows_per_page < 1) {
     return refuse("a page of ", layout.page_bytes, " bytes holds no row; give larger pages");
   }

@@ -6,32 +6,21 @@ namespace {
 
 constexpr int kSplit = kDecodeAttentionSplitRows;
 constexpr int kMaxChunks = kDecodeAttentionMaxHeadDim / kChunk;
-constexpr int kMaxQueries = 3;  // of a group at a time
-constexpr int kStride = 4;      // rows between two prefetches
+constexpr int kStride = 4;  // rows between two prefetches
 
 #if defined(__AVX512F__)
+constexpr int kMaxQueries = 3;   // of a group at a time
 constexpr int kRowTile = 4;      // keys at a time
 constexpr int kValueChunks = 2;  // chunks of a value row at a time
 #elif defined(__AVX2__)
+constexpr int kMaxQueries = 3;
 constexpr int kRowTile = 2;
 constexpr int kValueChunks = 1;
 #else
+constexpr int kMaxQueries = 1;
 constexpr int kRowTile = 1;
 constexpr int kValueChunks = 1;
 #endif
-
-/// Keys or values of a layer's pages.
-struct Side {
-  size_t offset;  // of its region in a page
-  int row_bytes;
-};
-
-RIPPLEKV_INLINE Side Keys(const KvPageLayout& layout) {
-  return {layout.k_offset, layout.head_dim * (layout.type == KvType::kF32 ? 4 : 2)};
-}
-RIPPLEKV_INLINE Side Values(const KvPageLayout& layout) {
-  return {layout.v_offset, layout.head_dim * (layout.type == KvType::kF32 ? 4 : 2)};
-}
 
 /// The rows of one split of one KV head.
 struct Rows {
@@ -57,9 +46,15 @@ struct Runs {
     const int left = rows.count - row;
     return room < left ? static_cast<int>(room) : left;
   }
-  RIPPLEKV_INLINE const std::byte* data(const Side& side) const {
-    return rows.sequence->pages[page] + side.offset +
-           (rows.kv_head * rows.layout->rows_per_page + in_page) * side.row_bytes;
+  RIPPLEKV_INLINE int64_t index() const {
+    return rows.kv_head * static_cast<int64_t>(rows.layout->rows_per_page) + in_page;
+  }
+  RIPPLEKV_INLINE const std::byte* data(const KvSide& side) const {
+    return rows.sequence->pages[page] + side.offset + index() * side.row_bytes;
+  }
+  /// The rows' scales and minima.
+  RIPPLEKV_INLINE const std::byte* params(const KvSide& side) const {
+    return rows.sequence->pages[page] + side.param_offset + index() * side.param_bytes;
   }
   RIPPLEKV_INLINE void Advance(int count) {
     row += count;
@@ -71,15 +66,20 @@ struct Runs {
 /// Asks for a split's rows a few at a time: pages lie anywhere, so the processor cannot guess.
 struct Ahead {
   Runs runs;
-  Side side;
+  KvSide side;
   const std::byte* at = nullptr;
   int left = 0;  // rows of the run
 
-  RIPPLEKV_INLINE Ahead(const Rows& rows, const Side& s) : runs(rows), side(s) { Start(); }
+  RIPPLEKV_INLINE Ahead(const Rows& rows, const KvSide& s) : runs(rows), side(s) { Start(); }
   RIPPLEKV_INLINE void Start() {
     if (runs.row >= runs.rows.count) return;
     at = runs.data(side);
     left = runs.count();
+    if (side.param_bytes > 0) {
+      const std::byte* params = runs.params(side);
+      const int64_t bytes = static_cast<int64_t>(left * side.param_bytes);
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(params + i, 0, 2);
+    }
     runs.Advance(left);
   }
   RIPPLEKV_INLINE void Next(int n) {
@@ -114,18 +114,46 @@ void ArrangeQueries(const float* q, int queries, int head_dim, KvType keys, Quer
   }
 }
 
-/// scores[g][r] = q[g] . key r for `keys` consecutive rows of `chunks` whole chunks (0: any).
+/// Consecutive rows of a page.
+struct Run {
+  const std::byte* data;
+  const std::byte* params;
+  int64_t row_bytes, param_bytes;
+
+  RIPPLEKV_INLINE Run(const Runs& runs, const KvSide& side)
+      : data(runs.data(side)),
+        params(runs.params(side)),
+        row_bytes(static_cast<int64_t>(side.row_bytes)),
+        param_bytes(static_cast<int64_t>(side.param_bytes)) {}
+  template <KvType type>
+  RIPPLEKV_INLINE Chunk Load(int64_t row, int chunk) const {
+    return LoadChunk<type>(data + row * row_bytes + chunk * kChunkBytes<type>,
+                           params + row * param_bytes + chunk * kChunkParamBytes<type>);
+  }
+  template <KvType type>
+  RIPPLEKV_INLINE Chunk LoadUpTo(int64_t row, int chunk, int channels) const {
+    return LoadChunkUpTo<type>(data + row * row_bytes + chunk * kChunkBytes<type>,
+                               params + row * param_bytes + chunk * kChunkParamBytes<type>,
+                               channels);
+  }
+  /// x[0 ... n) *= the scales of the rows from `row` on.
+  RIPPLEKV_INLINE void Scale(int64_t row, int n, const float* x, float* out) const {
+    const float* scales = reinterpret_cast<const float*>(params) + row;
+    for (int i = 0; i < n; ++i) out[i] = x[i] * scales[i];
+  }
+};
+
+/// scores[g][r] = q[g] . key `row` + r for `keys` rows of `chunks` whole chunks (0: any).
 template <KvType type, int queries, int keys, int chunks>
-RIPPLEKV_INLINE void Dot(const std::byte* k, int row_bytes, int head_dim, const Queries& q,
+RIPPLEKV_INLINE void Dot(const Run& run, int row, int head_dim, const Queries& q,
                          float (*scores)[kSplit]) {
-  constexpr int kChunkBytes = kChunk * (type == KvType::kF32 ? 4 : 2);
   Vec sum[keys][queries];
   Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
     Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA { sum[r.value][g.value] = Zero(); });
   });
   const auto add = [&](int c, auto load) RIPPLEKV_INLINE_LAMBDA {
     Unroll<keys>([&](auto r) RIPPLEKV_INLINE_LAMBDA {
-      const Chunk key = load(k + r.value * row_bytes + c * kChunkBytes);
+      const Chunk key = load(row + r.value, c);
       Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
         Vec& s = sum[r.value][g.value];
         s = Fma(Load(q.q[g.value][c][0]), key.a, s);
@@ -133,7 +161,7 @@ RIPPLEKV_INLINE void Dot(const std::byte* k, int row_bytes, int head_dim, const 
       });
     });
   };
-  const auto load = [](const std::byte* p) RIPPLEKV_INLINE_LAMBDA { return LoadChunk<type>(p); };
+  const auto load = [&](int64_t r, int c) RIPPLEKV_INLINE_LAMBDA { return run.Load<type>(r, c); };
   if constexpr (chunks > 0) {
     Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA { add(c.value, load); });
   } else {
@@ -142,11 +170,11 @@ RIPPLEKV_INLINE void Dot(const std::byte* k, int row_bytes, int head_dim, const 
     for (int c = 0; c < whole; ++c) add(c, load);
     if (tail > 0) {
       add(whole,
-          [&](const std::byte* p) RIPPLEKV_INLINE_LAMBDA { return LoadChunkUpTo<type>(p, tail); });
+          [&](int64_t r, int c) RIPPLEKV_INLINE_LAMBDA { return run.LoadUpTo<type>(r, c, tail); });
     }
   }
   Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-    float* out = scores[g.value];
+    float* out = scores[g.value] + row;
     if constexpr (keys == 4) {
       StoreSums(out, sum[0][g.value], sum[1][g.value], sum[2][g.value], sum[3][g.value]);
     } else {
@@ -159,24 +187,22 @@ RIPPLEKV_INLINE void Dot(const std::byte* k, int row_bytes, int head_dim, const 
 /// The scores of a split's rows; `ahead` goes along.
 template <KvType type, int queries, int chunks>
 void ScoresOfChunks(const Rows& rows, const Queries& q, float (*scores)[kSplit], Ahead& ahead) {
-  const Side side = Keys(*rows.layout);
   const int head_dim = rows.layout->head_dim;
   for (Runs runs(rows); runs.row < rows.count;) {
     const int count = runs.count();
-    const std::byte* k = runs.data(side);
-    const auto at = [&](int r) RIPPLEKV_INLINE_LAMBDA {
-      return reinterpret_cast<float (*)[kSplit]>(scores[0] + runs.row + r);
-    };
+    const Run run(runs, rows.layout->k);
+    const auto here = reinterpret_cast<float (*)[kSplit]>(scores[0] + runs.row);
     int r = 0;
     for (; r + kRowTile <= count; r += kRowTile) {
       ahead.Next(kRowTile);
-      Dot<type, queries, kRowTile, chunks>(k + static_cast<int64_t>(r) * side.row_bytes,
-                                           side.row_bytes, head_dim, q, at(r));
+      Dot<type, queries, kRowTile, chunks>(run, r, head_dim, q, here);
     }
     for (; r < count; ++r) {
       ahead.Next(1);
-      Dot<type, queries, 1, chunks>(k + static_cast<int64_t>(r) * side.row_bytes, side.row_bytes,
-                                    head_dim, q, at(r));
+      Dot<type, queries, 1, chunks>(run, r, head_dim, q, here);
+    }
+    if constexpr (kRowScale<type>) {
+      for (int g = 0; g < queries; ++g) run.Scale(0, count, here[g], here[g]);
     }
     runs.Advance(count);
   }
@@ -224,8 +250,6 @@ struct Softmax {
 template <KvType type, int queries, int chunks, bool first>
 RIPPLEKV_INLINE void WeighChunks(const Rows& rows, Softmax<queries>& softmax, int chunk, float* out,
                                  int64_t out_stride, Ahead& ahead) {
-  constexpr int kChunkBytes = kChunk * (type == KvType::kF32 ? 4 : 2);
-  const Side side = Values(*rows.layout);
   const int channels = rows.layout->head_dim - chunk * kChunk;
   Vec sum[queries][chunks][2];
   Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
@@ -234,30 +258,39 @@ RIPPLEKV_INLINE void WeighChunks(const Rows& rows, Softmax<queries>& softmax, in
       sum[g.value][c.value][1] = Zero();
     });
   });
+  alignas(64) float scaled[queries][kLanes];
   for (Runs runs(rows); runs.row < rows.count;) {
     const int count = runs.count();
-    const int run_end = runs.row + count;
-    const std::byte* v = runs.data(side) + chunk * kChunkBytes;
-    for (int row = runs.row; row < run_end;) {
+    const Run run(runs, rows.layout->v);
+    for (int r = 0; r < count;) {  // up to the next multiple of 16
+      const int row = runs.row + r;
       if (first && row % kLanes == 0) softmax.Exponentials(row);
-      const int stop = (row / kStride + 1) * kStride;
-      const int end = stop < run_end ? stop : run_end;
-      if (first) ahead.Next(end - row);
-      for (; row < end; ++row) {
+      const int room = kLanes - row % kLanes;
+      const int end = count - r < room ? count : r + room;
+      const float* weights = softmax.p[0] + row;
+      int64_t stride = kSplit;
+      if constexpr (kRowScale<type>) {
+        Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
+          run.Scale(r, end - r, softmax.p[g.value] + row, scaled[g.value]);
+        });
+        weights = scaled[0];
+        stride = kLanes;
+      }
+      for (; r < end; ++r, ++weights) {
+        if (first && r % kStride == 0) ahead.Next(kStride);
         Chunk value[chunks];
         Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
-          value[c.value] = chunks == 1 ? LoadChunkUpTo<type>(v, channels)
-                                       : LoadChunk<type>(v + c.value * kChunkBytes);
+          value[c.value] = chunks == 1 ? run.LoadUpTo<type>(r, chunk, channels)
+                                       : run.Load<type>(r, chunk + c.value);
         });
         Unroll<queries>([&](auto g) RIPPLEKV_INLINE_LAMBDA {
-          const Vec weight = Set(softmax.p[g.value][row]);
+          const Vec weight = Set(weights[g.value * stride]);
           Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
             Vec(&s)[2] = sum[g.value][c.value];
             s[0] = Fma(weight, value[c.value].a, s[0]);
             s[1] = Fma(weight, value[c.value].b, s[1]);
           });
         });
-        v += side.row_bytes;
       }
     }
     runs.Advance(count);
@@ -306,21 +339,39 @@ void AttendSplit(const Rows& rows, const Rows& next, const float* q, float* out,
   const KvPageLayout& layout = *rows.layout;
   const int head_dim = layout.head_dim;
   Queries arranged;
-  ArrangeQueries(q, queries, head_dim, layout.type, &arranged);
+  ArrangeQueries(q, queries, head_dim, layout.k.type, &arranged);
   alignas(64) float p[queries][kSplit];
-  Ahead values(rows, Values(layout));
-  if (layout.type == KvType::kF32) {
-    Scores<KvType::kF32, queries>(rows, arranged, p, values);
-  } else {
-    Scores<KvType::kBf16, queries>(rows, arranged, p, values);
+  Ahead values(rows, layout.v);
+  switch (layout.k.type) {
+    case KvType::kF32:
+      Scores<KvType::kF32, queries>(rows, arranged, p, values);
+      break;
+    case KvType::kBf16:
+      Scores<KvType::kBf16, queries>(rows, arranged, p, values);
+      break;
+    case KvType::kInt8:
+      Scores<KvType::kInt8, queries>(rows, arranged, p, values);
+      break;
+    case KvType::kInt4:
+      Scores<KvType::kInt4, queries>(rows, arranged, p, values);
+      break;
   }
   Softmax<queries> softmax{p, {}, {}};
   softmax.Start(rows.count);
-  Ahead keys(next, Keys(layout));
-  if (layout.type == KvType::kF32) {
-    WeighValues<KvType::kF32, queries>(rows, softmax, out, out_stride, keys);
-  } else {
-    WeighValues<KvType::kBf16, queries>(rows, softmax, out, out_stride, keys);
+  Ahead keys(next, layout.k);
+  switch (layout.v.type) {
+    case KvType::kF32:
+      WeighValues<KvType::kF32, queries>(rows, softmax, out, out_stride, keys);
+      break;
+    case KvType::kBf16:
+      WeighValues<KvType::kBf16, queries>(rows, softmax, out, out_stride, keys);
+      break;
+    case KvType::kInt8:
+      WeighValues<KvType::kInt8, queries>(rows, softmax, out, out_stride, keys);
+      break;
+    case KvType::kInt4:
+      WeighValues<KvType::kInt4, queries>(rows, softmax, out, out_stride, keys);
+      break;
   }
   for (int g = 0; g < queries; ++g) {
     out[g * out_stride + head_dim] = MaxLane(softmax.max[g]);

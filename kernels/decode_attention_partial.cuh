@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
 
   // Where the rows lie, once a row; the values' way to the cache starts before the keys are read.
   const int64_t to_values =
-      static_cast<int64_t>(layout.v_offset) - static_cast<int64_t>(layout.k_offset);
+      static_cast<int64_t>(layout.v.offset) - static_cast<int64_t>(layout.k.offset);
   for (int r = threadIdx.x; r < count; r += kThreads) {
     const auto row = static_cast<uint32_t>(first_row) + static_cast<uint32_t>(r);
     const auto per_page = static_cast<uint32_t>(layout.rows_per_page);

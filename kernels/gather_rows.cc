@@ -3,24 +3,50 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/bf16.h"
+#include "kernels/decode_attention.h"
+#include "kernels/kv_codec.h"
 
 namespace ripplekv {
 namespace {
+
+constexpr int kMaxHeadDim = kDecodeAttentionMaxHeadDim;
 
 const std::byte* At(const void* base, int64_t bytes) {
   return static_cast<const std::byte*>(base) + bytes;
 }
 std::byte* At(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
 
-void StoreElements(KvType type, const float* from, int n, std::byte* to) {
-  if (type == KvType::kF32) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+/// One row as the layout stores it; x is of layout.type.
+void StoreFrom(const KvPageLayout& layout, const KvSide& side, const std::byte* x, int kv_head,
+               int row, std::byte* page) {
+  std::byte* to = page + layout.RowOffset(side, kv_head, row);
+  if (side.type == layout.type) {
+    std::memcpy(to, x, side.row_bytes);
     return;
   }
-  for (int i = 0; i < n; ++i) {
-    const uint16_t rounded = FloatToBf16(from[i]);
-    std::memcpy(to + i * sizeof rounded, &rounded, sizeof rounded);
+  float converted[kMaxHeadDim];
+  if (layout.type == KvType::kBf16) {
+    DecodeKvRow(KvType::kBf16, x, nullptr, layout.head_dim, converted);
+  } else {
+    std::memcpy(converted, x, static_cast<size_t>(layout.head_dim) * sizeof(float));
+  }
+  EncodeKvRow(side.type, converted, layout.head_dim, to,
+              page + layout.ParamOffset(side, kv_head, row));
+}
+
+/// The reverse, for `rows` rows.
+void ReadTo(const KvPageLayout& layout, const KvSide& side, const std::byte* page, int kv_head,
+            int row, int rows, std::byte* x) {
+  const size_t bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
+  if (side.type == layout.type) {
+    std::memcpy(x, page + layout.RowOffset(side, kv_head, row), static_cast<size_t>(rows) * bytes);
+    return;
+  }
+  float converted[kMaxHeadDim];
+  for (int r = row; r < row + rows; ++r, x += bytes) {
+    DecodeKvRow(side.type, page + layout.RowOffset(side, kv_head, r),
+                page + layout.ParamOffset(side, kv_head, r), layout.head_dim, converted);
+    EncodeKvRow(layout.type, converted, layout.head_dim, x, nullptr);
   }
 }
 
@@ -41,7 +67,6 @@ void ForRuns(const KvPageLayout& layout, int64_t begin, int64_t end, const F& f)
 
 void GatherRows(const GatherRowsArgs& args, int64_t begin, int64_t end) {
   const KvPageLayout& layout = args.layout;
-  const size_t bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
   const auto gather = [&](int64_t page, int in_page, int64_t row, int count) {
     std::byte* base = args.pages[page];
     for (int h = 0; h < layout.kv_heads; ++h) {
@@ -51,8 +76,8 @@ void GatherRows(const GatherRowsArgs& args, int64_t begin, int64_t end) {
             args.indices == nullptr ? entry : args.indices[h * args.indices_stride + entry];
         const int64_t offset = (h * args.kv_head_stride + source * layout.head_dim) *
                                static_cast<int64_t>(KvTypeBytes(layout.type));
-        std::memcpy(base + layout.KeyOffset(h, in_page + i), At(args.k, offset), bytes);
-        std::memcpy(base + layout.ValueOffset(h, in_page + i), At(args.v, offset), bytes);
+        StoreFrom(layout, layout.k, At(args.k, offset), h, in_page + i, base);
+        StoreFrom(layout, layout.v, At(args.v, offset), h, in_page + i, base);
         const int32_t position = args.first_position + static_cast<int32_t>(source);
         std::memcpy(base + layout.PositionOffset(h, in_page + i), &position, sizeof position);
       }
@@ -66,10 +91,11 @@ void StoreRow(const KvPageLayout& layout, std::byte* const* pages, int64_t row, 
   std::byte* base = pages[row / layout.rows_per_page];
   const int in_page = static_cast<int>(row % layout.rows_per_page);
   for (int h = 0; h < layout.kv_heads; ++h) {
-    StoreElements(layout.type, k + h * layout.head_dim, layout.head_dim,
-                  base + layout.KeyOffset(h, in_page));
-    StoreElements(layout.type, v + h * layout.head_dim, layout.head_dim,
-                  base + layout.ValueOffset(h, in_page));
+    const int d = layout.head_dim;
+    EncodeKvRow(layout.k.type, k + h * d, d, base + layout.KeyOffset(h, in_page),
+                base + layout.ParamOffset(layout.k, h, in_page));
+    EncodeKvRow(layout.v.type, v + h * d, d, base + layout.ValueOffset(h, in_page),
+                base + layout.ParamOffset(layout.v, h, in_page));
     std::memcpy(base + layout.PositionOffset(h, in_page), &position, sizeof position);
   }
 }
@@ -80,11 +106,10 @@ void ReadRows(const KvPageLayout& layout, const std::byte* const* pages, int64_t
   const int64_t element = static_cast<int64_t>(KvTypeBytes(layout.type));
   ForRuns(layout, begin, end, [&](int64_t page, int in_page, int64_t row, int count) {
     const std::byte* base = pages[page];
-    const size_t bytes = static_cast<size_t>(count * layout.head_dim * element);
     for (int h = 0; h < layout.kv_heads; ++h) {
       const int64_t offset = (h * kv_head_stride + row * layout.head_dim) * element;
-      std::memcpy(At(k, offset), base + layout.KeyOffset(h, in_page), bytes);
-      std::memcpy(At(v, offset), base + layout.ValueOffset(h, in_page), bytes);
+      ReadTo(layout, layout.k, base, h, in_page, count, At(k, offset));
+      ReadTo(layout, layout.v, base, h, in_page, count, At(v, offset));
       if (positions != nullptr) {
         std::memcpy(positions + h * positions_stride + row,
                     base + layout.PositionOffset(h, in_page),

@@ -7,7 +7,9 @@
 
 namespace ripplekv {
 
-/// Compaction: chosen rows of one layer's contiguous keys and values, per KV head, into pages.
+/// Compaction: chosen rows of one layer's contiguous keys and values, per KV head, into pages, each
+/// rounded to the types that the pages store (kernels/kv_codec.h). head_dim is at most
+/// kDecodeAttentionMaxHeadDim.
 struct GatherRowsArgs {
   KvPageLayout layout;
   const void* k =
@@ -25,12 +27,12 @@ struct GatherRowsArgs {
 /// Copies list entries [begin, end) of every KV head with their positions.
 void GatherRows(const GatherRowsArgs& args, int64_t begin, int64_t end);
 
-/// Writes one row (decode): k and v [kv_heads, d] fp32, rounded to the layout's type.
+/// Writes one row (decode): k and v [kv_heads, d] fp32, rounded once to the types stored.
 void StoreRow(const KvPageLayout& layout, std::byte* const* pages, int64_t row, int32_t position,
               const float* k, const float* v);
 
 /// The other way: rows [begin, end) of a sequence to contiguous memory, row r of KV head h at
-/// (h * kv_head_stride + r * d) elements of the layout's type. positions [kv_heads,
+/// (h * kv_head_stride + r * d) elements of layout.type, rounded to it. positions [kv_heads,
 /// positions_stride] may be null.
 void ReadRows(const KvPageLayout& layout, const std::byte* const* pages, int64_t begin, int64_t end,
               void* k, void* v, int64_t kv_head_stride, int32_t* positions,

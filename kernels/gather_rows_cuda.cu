@@ -82,6 +82,12 @@ absl::Status GatherRowsCuda(const GatherRowsArgs& args, int64_t begin, int64_t e
         absl::StrCat("gather rows on the GPU: rows ", args.first_row + begin, " to ",
                      args.first_row + end, " of a sequence are not in 0 to 2^31"));
   }
+  if (!(layout.stored() == KvTypes(layout.type))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "gather rows on the GPU: from ", KvTypeName(layout.type), " to keys of ",
+        KvTypeName(layout.k.type), " and values of ", KvTypeName(layout.v.type),
+        " is not supported; store the type the model computes in"));
+  }
   const size_t row_bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
   if (Divides(16, args, row_bytes)) return Launch<uint4>(args, begin, end, row_bytes, stream);
   if (Divides(4, args, row_bytes)) return Launch<uint32_t>(args, begin, end, row_bytes, stream);

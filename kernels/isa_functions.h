@@ -6,6 +6,7 @@
 #include "kernels/argmax.h"
 #include "kernels/decode_attention.h"
 #include "kernels/isa.h"
+#include "kernels/kv_type.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/panel_linear.h"
 #include "kernels/panel_matrix.h"
@@ -23,6 +24,7 @@
                       bool add, int64_t panel_begin, int64_t panel_end);                          \
   void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end);       \
   void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end);         \
+  void EncodeKvRow(KvType type, const float* x, int n, std::byte* row, std::byte* params);        \
   ArgMaxResult ArgMax(const float* x, int64_t n);                                                 \
   void LogSoftmax(const float* logits, int64_t n, float* out);                                    \
   double KlDivergence(const float* p, const float* q, int64_t n);                                 \

@@ -7,53 +7,75 @@
 
 namespace ripplekv {
 
-/// How cached rows of one layer lie in a page: keys [kv_heads, rows_per_page, d], values likewise,
-/// then the logical position of each row, int32 [kv_heads, rows_per_page]. Each region starts at a
-/// multiple of 64 bytes. Row r of a sequence is row r % rows_per_page of its page r /
-/// rows_per_page.
+/// The keys or the values of a page: rows [kv_heads, rows_per_page, row_bytes], and for the
+/// quantised types their scales and minima [kv_heads, rows_per_page, param_bytes].
+struct KvSide {
+  KvType type = KvType::kF32;
+  size_t row_bytes = 0;
+  size_t param_bytes = 0;  // 0: none
+  size_t offset = 0;       // in the page
+  size_t param_offset = 0;
+};
+
+/// How cached rows of one layer lie in a page: keys, values, then the logical position of each row,
+/// int32 [kv_heads, rows_per_page]. Each region starts at a multiple of 64 bytes. Row r of a
+/// sequence is row r % rows_per_page of its page r / rows_per_page.
 struct KvPageLayout {
+  /// Of contiguous rows outside of pages, which are stored and read back: kF32 or kBf16.
   KvType type = KvType::kF32;
   int kv_heads = 0;
   int head_dim = 0;
   int rows_per_page = 0;  // 0: not even one row fits
-  size_t k_offset = 0;
-  size_t v_offset = 0;
+  KvSide k, v;
   size_t position_offset = 0;
   size_t page_bytes = 0;
 
   /// As many rows as fit into page_bytes.
-  static KvPageLayout For(KvType type, int kv_heads, int head_dim, size_t page_bytes);
-  /// The smallest page (a multiple of 64 bytes) that holds `rows` rows.
-  static size_t BytesForRowsPerPage(KvType type, int kv_heads, int head_dim, int rows);
-  /// What one row of all KV heads takes: keys, values and positions.
-  static size_t RowBytes(KvType type, int kv_heads, int head_dim) {
-    return static_cast<size_t>(kv_heads) *
-           (2 * static_cast<size_t>(head_dim) * KvTypeBytes(type) + sizeof(int32_t));
+  static KvPageLayout For(KvTypes stored, KvType type, int kv_heads, int head_dim,
+                          size_t page_bytes);
+  /// Rows are stored in the type they have outside.
+  static KvPageLayout For(KvType type, int kv_heads, int head_dim, size_t page_bytes) {
+    return For(type, type, kv_heads, head_dim, page_bytes);
   }
-  size_t RowBytes() const { return RowBytes(type, kv_heads, head_dim); }
+  /// Contiguous rows, read as one page without positions: row r of KV head h of the keys at
+  /// (h * rows + r) * d elements, values from v_offset bytes on.
+  static KvPageLayout Contiguous(KvType type, int kv_heads, int head_dim, int rows,
+                                 size_t v_offset);
+  /// The smallest page (a multiple of 64 bytes) that holds `rows` rows.
+  static size_t BytesForRowsPerPage(KvTypes stored, int kv_heads, int head_dim, int rows);
+  /// What one row of all KV heads takes: keys, values and positions.
+  static size_t RowBytes(KvTypes stored, int kv_heads, int head_dim);
+  size_t RowBytes() const { return RowBytes({k.type, v.type}, kv_heads, head_dim); }
+
+  KvTypes stored() const { return {k.type, v.type}; }
 
   /// Pages that `rows` rows take.
   int64_t PagesFor(int64_t rows) const { return (rows + rows_per_page - 1) / rows_per_page; }
 
   /// Byte offset in the page of the key row, the value row, the position of row `row` (in the page)
   /// of a KV head.
-  constexpr size_t KeyOffset(int kv_head, int row) const {
-    return k_offset + ElementOffset(kv_head, row);
-  }
-  constexpr size_t ValueOffset(int kv_head, int row) const {
-    return v_offset + ElementOffset(kv_head, row);
-  }
-  constexpr size_t PositionOffset(int kv_head, int row) const {
+  size_t KeyOffset(int kv_head, int row) const { return RowOffset(k, kv_head, row); }
+  size_t ValueOffset(int kv_head, int row) const { return RowOffset(v, kv_head, row); }
+  size_t PositionOffset(int kv_head, int row) const {
     return position_offset + RowIndex(kv_head, row) * sizeof(int32_t);
   }
+  size_t RowOffset(const KvSide& side, int kv_head, int row) const {
+    return side.offset + RowIndex(kv_head, row) * side.row_bytes;
+  }
+  /// Of the row's scales and minima.
+  size_t ParamOffset(const KvSide& side, int kv_head, int row) const {
+    return side.param_offset + RowIndex(kv_head, row) * side.param_bytes;
+  }
+
+  /// Rows [from, from + rows) of a KV head, as stored, become rows [to, to + rows) of another page,
+  /// or of the same where to <= from or the ranges are apart.
+  void CopyRows(const std::byte* from_page, int from, std::byte* to_page, int to, int kv_head,
+                int rows) const;
 
  private:
-  constexpr size_t RowIndex(int kv_head, int row) const {
+  size_t RowIndex(int kv_head, int row) const {
     return static_cast<size_t>(kv_head) * static_cast<size_t>(rows_per_page) +
            static_cast<size_t>(row);
-  }
-  constexpr size_t ElementOffset(int kv_head, int row) const {
-    return RowIndex(kv_head, row) * static_cast<size_t>(head_dim) * KvTypeBytes(type);
   }
 };
 

@@ -3,6 +3,8 @@
 #include <thread>
 #include <utility>
 
+#include "server/kv_types.h"
+
 namespace ripplekv {
 
 CalibrationProcess::CalibrationProcess(const ServerOptions& options,
@@ -20,7 +22,10 @@ CalibrationProcess::~CalibrationProcess() { Stop(); }
 absl::Status CalibrationProcess::Load() {
   absl::StatusOr<ComputeType> compute = ParseComputeType(options_.compute);
   if (!compute.ok()) return compute.status();
-  absl::StatusOr<LoadedModel> loaded = LoadModel(options_.model, *compute, options_.threads);
+  absl::StatusOr<std::optional<KvTypes>> kv_types = ParseKvTypes(options_.kv_type);
+  if (!kv_types.ok()) return kv_types.status();
+  absl::StatusOr<LoadedModel> loaded =
+      LoadModel(options_.model, *compute, *kv_types, options_.threads);
   if (!loaded.ok()) return loaded.status();
   const std::shared_ptr<const ModelInfo> model = loaded->info;
   pool_ = std::move(loaded->pool);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/kv_types.h"
 
 namespace ripplekv {
 namespace {
@@ -45,7 +46,10 @@ DecodeProcess::~DecodeProcess() { Stop(); }
 absl::Status DecodeProcess::Load() {
   absl::StatusOr<ComputeType> compute = ParseComputeType(options_.compute);
   if (!compute.ok()) return compute.status();
-  absl::StatusOr<LoadedModel> loaded = LoadModel(options_.model, *compute, options_.threads);
+  absl::StatusOr<std::optional<KvTypes>> kv_types = ParseKvTypes(options_.kv_type);
+  if (!kv_types.ok()) return kv_types.status();
+  absl::StatusOr<LoadedModel> loaded =
+      LoadModel(options_.model, *compute, *kv_types, options_.threads);
   if (!loaded.ok()) return loaded.status();
   const std::shared_ptr<const ModelInfo> model = loaded->info;
   log_->Info("model_loaded", {{"model", options_.model},
@@ -54,6 +58,7 @@ absl::Status DecodeProcess::Load() {
                               {"layers", model->config.layers},
                               {"context", model->config.context_length},
                               {"compute", options_.compute},
+                              {"kv_type", KvTypesName(model->kv_types)},
                               {"threads", options_.threads}});
   if (!model->chat_template.ok()) {
     log_->Warning("no_chat_template", {{"reason", model->chat_template.status().message()}});
@@ -82,9 +87,10 @@ absl::Status DecodeProcess::Load() {
 
 absl::Status DecodeProcess::StartEngine(LoadedModel loaded) {
   pool_ = std::move(loaded.pool);
-  absl::StatusOr<std::unique_ptr<Engine>> engine =
-      Engine::Create(EngineOptionsOf(options_), std::move(loaded.decoder), loaded.info->tokenizer,
-                     plans_->plan(), metrics_);
+  EngineOptions engine_options = EngineOptionsOf(options_);
+  engine_options.kv_types = loaded.info->kv_types;
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
+      engine_options, std::move(loaded.decoder), loaded.info->tokenizer, plans_->plan(), metrics_);
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
   metrics_->SetEngineStats([engine = engine_.get()] { return engine->stats(); });

@@ -33,11 +33,11 @@ absl::Status WithPath(const std::string& path, const absl::Status& status) {
 }  // namespace
 
 int64_t ModelInfo::kv_bytes_per_position_layer() const {
-  const KvType type = compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16;
-  return static_cast<int64_t>(KvPageLayout::RowBytes(type, config.kv_heads, config.head_dim));
+  return static_cast<int64_t>(KvPageLayout::RowBytes(kv_types, config.kv_heads, config.head_dim));
 }
 
-absl::StatusOr<LoadedModel> LoadModel(const std::string& path, ComputeType compute, int threads) {
+absl::StatusOr<LoadedModel> LoadModel(const std::string& path, ComputeType compute,
+                                      std::optional<KvTypes> kv_types, int threads) {
   absl::StatusOr<GgufFile> file = GgufFile::Open(path);
   if (!file.ok()) return WithPath(path, file.status());
   absl::StatusOr<ModelConfig> config = ModelConfig::FromGguf(*file);
@@ -61,6 +61,7 @@ absl::StatusOr<LoadedModel> LoadModel(const std::string& path, ComputeType compu
       .fingerprint = *fingerprint,
       .weight_types = WeightTypes(*file),
       .compute = compute,
+      .kv_types = kv_types.value_or(loaded.decoder->kv_type()),
       .tokenizer = *std::move(tokenizer),
       .chat_template = absl::UnknownError(""),
       .eos_token_ids = {},

@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/kv_type.h"
 #include "kernels/thread_pool.h"
 #include "model/chat_template.h"
 #include "model/decoder.h"
@@ -20,6 +22,7 @@ struct ModelInfo {
   std::string fingerprint;                // SHA-256 of the file
   std::vector<std::string> weight_types;  // most bytes first
   ComputeType compute = ComputeType::kBf16;
+  KvTypes kv_types = KvType::kBf16;  // of cached rows
   std::shared_ptr<const Tokenizer> tokenizer;
   absl::StatusOr<ChatTemplate> chat_template;  // or why there is none
   std::vector<int32_t> eos_token_ids;
@@ -35,7 +38,9 @@ struct LoadedModel {
   std::unique_ptr<Decoder> decoder;
 };
 
-// Reads the checkpoint. Errors name the file and what is wrong with it.
-absl::StatusOr<LoadedModel> LoadModel(const std::string& path, ComputeType compute, int threads);
+// Reads the checkpoint. Cached rows are of the type of arithmetic where `kv_types` is null. Errors
+// name the file and what is wrong with it.
+absl::StatusOr<LoadedModel> LoadModel(const std::string& path, ComputeType compute,
+                                      std::optional<KvTypes> kv_types, int threads);
 
 }  // namespace ripplekv

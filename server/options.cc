@@ -14,6 +14,7 @@
 #include "server/available_threads.h"
 #include "server/byte_size.h"
 #include "server/engine/request.h"
+#include "server/kv_types.h"
 #include "server/version.h"
 
 namespace ripplekv {
@@ -97,6 +98,15 @@ CLI::Validator HostAndPort() {
       "HOST:PORT, port 0 to 65535 (0: any free one)");
 }
 
+CLI::Validator TypesOfKv() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const auto types = ParseKvTypes(text);
+        return types.ok() ? "" : std::string(types.status().message());
+      },
+      kKvTypeChoices);
+}
+
 CLI::Validator CalibrationPlace() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
@@ -171,8 +181,7 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   Declarer d(&app);
   d.Group("Model");
   d.AddText("model", o.model, "GGUF checkpoint of the Llama shape")->required();
-  d.Add("compute", o.compute, OneOf({"fp32", "bf16"}),
-        "Type of arithmetic and of KV rows; fp32 is for checks");
+  d.Add("compute", o.compute, OneOf({"fp32", "bf16"}), "Type of arithmetic; fp32 is for checks");
   d.Add("threads", o.threads, Whole(0, 1024),
         "Threads that compute; 0: as many as the process may use processors (affinity, cgroup)");
 
@@ -217,6 +226,8 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   if (server) {
     d.AddBytes("kv-memory", o.kv_memory_bytes, kMiB, 64 * kTiB, "Memory for keys and values");
   }
+  d.Add("kv-type", o.kv_type, TypesOfKv(),
+        "Type that keys and values are stored in; auto: that of --compute");
   d.Add("retention", o.retention, AboveZeroTo(1),
         "Share of a prompt's positions that is kept, mean over layers");
   d.Add("min-positions", o.min_positions, Whole(0, kMaxPromptTokens),

@@ -28,6 +28,7 @@ struct ServerOptions {
   std::string compute = "bf16";
   int threads = 0;  // resolved: at least 1
   int64_t kv_memory_bytes = int64_t{256} << 20;
+  std::string kv_type = "auto";  // what ParseKvTypes takes (server/kv_types.h)
   int64_t work_memory_bytes = int64_t{512} << 20;
   int max_batch = 16;
   int max_queue = 64;

@@ -8,36 +8,43 @@
 #include <vector>
 
 #include "bench/kernels/bench.h"
+#include "bench/kernels/large_pages.h"
 #include "kernels/decode_attention.h"
+#include "kernels/gather_rows.h"
 
 namespace ripplekv {
 namespace {
 
 // All caches together are several times what the processor's own hold.
 constexpr double kLeastBytes = 128 << 20;
-constexpr size_t kPageBytes = 16384;
+constexpr int kRowsPerPage = 32;  // as in the engine
 
 class Caches {
  public:
-  Caches(const Shapes& s, KvType type, int sequences, int64_t rows)
-      : layers_(static_cast<int>(std::ceil(kLeastBytes / LayerBytes(s, type, sequences, rows)))),
-        pages_(KvPageLayout::For(type, s.kv_heads, s.head_dim, kPageBytes).PagesFor(rows)),
-        arena_(static_cast<size_t>(pages_ * sequences * layers_) * kPageBytes + 64),
+  /// A sequence's pages of a layer lie one after another, as the server's arena gives them out to a
+  /// prompt, or anywhere.
+  Caches(const Shapes& s, KvTypes types, int sequences, int64_t rows, bool shuffled)
+      : layers_(static_cast<int>(std::ceil(kLeastBytes / LayerBytes(s, types, sequences, rows)))),
+        layout_(KvPageLayout::For(
+            types, KvType::kF32, s.kv_heads, s.head_dim,
+            KvPageLayout::BytesForRowsPerPage(types, s.kv_heads, s.head_dim, kRowsPerPage))),
+        pages_(layout_.PagesFor(rows)),
+        arena_(static_cast<size_t>(pages_ * sequences * layers_) * layout_.page_bytes),
         list_(static_cast<size_t>(pages_ * sequences * layers_)),
         table_(static_cast<size_t>(sequences)),
         q_(RandomFloats(static_cast<size_t>(sequences * s.heads * s.head_dim))),
         out_(q_.size()) {
-    const std::vector<uint16_t> noise = RandomBf16(1 << 16);
-    const size_t stretch = noise.size() * sizeof(uint16_t);
-    for (size_t at = 0; at < arena_.size(); at += stretch) {
-      std::memcpy(&arena_[at], noise.data(), std::min(stretch, arena_.size() - at));
+    for (size_t i = 0; i < list_.size(); ++i) list_[i] = arena_.data() + i * layout_.page_bytes;
+    const std::vector<float> noise = RandomFloats(static_cast<size_t>(2 * s.kv_heads * s.head_dim));
+    for (int r = 0; r < kRowsPerPage; ++r) {
+      StoreRow(layout_, list_.data(), r, r, noise.data(), noise.data() + noise.size() / 2);
     }
-    std::byte* const base =
-        arena_.data() + (64 - reinterpret_cast<uintptr_t>(arena_.data()) % 64) % 64;
-    for (size_t i = 0; i < list_.size(); ++i) list_[i] = base + i * kPageBytes;
-    std::shuffle(list_.begin(), list_.end(), std::mt19937(3));
+    for (std::byte* page : list_) {
+      if (page != arena_.data()) std::memcpy(page, arena_.data(), layout_.page_bytes);
+    }
+    if (shuffled) std::shuffle(list_.begin(), list_.end(), std::mt19937(3));
     for (PagedSequence& t : table_) t.rows = rows;
-    args_.layout = KvPageLayout::For(type, s.kv_heads, s.head_dim, kPageBytes);
+    args_.layout = layout_;
     args_.heads = s.heads;
     args_.sequences = sequences;
     args_.sequence = table_.data();
@@ -46,7 +53,7 @@ class Caches {
     workspace_.resize(DecodeAttentionWorkspaceFloats(args_));
     args_.workspace = workspace_.data();
     work_ = {4.0 * layers_ * static_cast<double>(rows) * sequences * s.heads * s.head_dim,
-             layers_ * LayerBytes(s, type, sequences, rows)};
+             layers_ * LayerBytes(s, types, sequences, rows)};
   }
 
   /// Of Run().
@@ -62,14 +69,16 @@ class Caches {
   }
 
  private:
-  static double LayerBytes(const Shapes& s, KvType type, int sequences, int64_t rows) {
-    return 2.0 * static_cast<double>(rows) * sequences * s.kv_heads * s.head_dim *
-           static_cast<double>(KvTypeBytes(type));
+  static double LayerBytes(const Shapes& s, KvTypes types, int sequences, int64_t rows) {
+    const size_t row = KvPageLayout::RowBytes(types, s.kv_heads, s.head_dim) -
+                       static_cast<size_t>(s.kv_heads) * sizeof(int32_t);  // positions are not read
+    return static_cast<double>(rows) * sequences * static_cast<double>(row);
   }
 
   int layers_;
+  KvPageLayout layout_;
   int64_t pages_;
-  std::vector<std::byte> arena_;
+  LargePages arena_;
   std::vector<std::byte*> list_;
   std::vector<PagedSequence> table_;
   std::vector<float> q_, out_, workspace_;
@@ -83,16 +92,21 @@ void AddDecodeAttentionBenches(const BenchSetup& setup) {
   struct Case {
     int sequences;
     int64_t rows;
+    bool shuffled = false;
   };
-  for (Isa isa : SupportedIsas()) {
-    for (Case c : {Case{1, 800}, {1, 8192}, {8, 800}, {8, 8192}}) {
-      const std::string name = "decode_attention/bf16/sequences:" + std::to_string(c.sequences) +
-                               "/rows:" + std::to_string(c.rows) + "/" + IsaName(isa);
-      AddBench(name, [=](benchmark::State& state) {
-        Caches caches(setup.shapes, KvType::kBf16, c.sequences, c.rows);
-        MeasureAgainst(state, Limit::kMemory, caches.work(), setup.pool,
-                       [&] { caches.Run(setup.pool, isa); });
-      });
+  for (KvType type : kKvTypes) {
+    for (Isa isa : SupportedIsas()) {
+      for (Case c : {Case{1, 800}, {1, 8192}, {8, 800}, {8, 8192}, {8, 8192, true}}) {
+        const std::string name = std::string("decode_attention/") + KvTypeName(type) +
+                                 "/sequences:" + std::to_string(c.sequences) +
+                                 "/rows:" + std::to_string(c.rows) +
+                                 (c.shuffled ? "/shuffled/" : "/") + IsaName(isa);
+        AddBench(name, [=](benchmark::State& state) {
+          Caches caches(setup.shapes, type, c.sequences, c.rows, c.shuffled);
+          MeasureAgainst(state, Limit::kMemory, caches.work(), setup.pool,
+                         [&] { caches.Run(setup.pool, isa); });
+        });
+      }
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/kernels/large_pages.h"
 #include "kernels/isa.h"
 
 namespace ripplekv {
@@ -54,7 +55,11 @@ uint64_t ReadPlain(const uint64_t* data, int64_t n) {
 }
 
 double ReadRate(ThreadPool* pool, size_t bytes, int times, int passes) {
-  static std::vector<uint64_t> data((size_t{256} << 20) / 8, 1);
+  static const LargePages memory(size_t{256} << 20);
+  static const uint64_t* const data = [] {
+    std::fill_n(memory.data(), memory.size(), std::byte{1});
+    return reinterpret_cast<const uint64_t*>(memory.data());
+  }();
   const bool wide = IsaSupported(Isa::kV4);
   const int64_t n = static_cast<int64_t>(bytes / 8);
   // Every thread reads the same part each time, so that a small part stays in its own cache.
@@ -65,7 +70,7 @@ double ReadRate(ThreadPool* pool, size_t bytes, int times, int passes) {
       uint64_t sum = 0;
       for (int64_t p = begin; p < end; ++p) {
         for (int t = 0; t < times; ++t) {
-          const uint64_t* const from = data.data() + p * part;
+          const uint64_t* const from = data + p * part;
           sum += wide ? ReadWide(from, part) : ReadPlain(from, part);
         }
       }
@@ -76,12 +81,13 @@ double ReadRate(ThreadPool* pool, size_t bytes, int times, int passes) {
 }
 
 // Chains that do not wait for each other, enough to hide an instruction's latency.
-#define RIPPLEKV_CHAINS(X)                                                                       \
-  X(0)                                                                                           \
-  X(1)                                                                                           \
-  X(2)                                                                                           \
-  X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) \
-      X(20) X(21) X(22) X(23)
+#define RIPPLEKV_CHAINS(X)                                                                        \
+  X(0)                                                                                            \
+  X(1)                                                                                            \
+  X(2)                                                                                            \
+  X(3)                                                                                            \
+  X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) \
+      X(21) X(22) X(23)
 constexpr double kChains = 24;
 
 #define RIPPLEKV_PEAK(name, instruction)                                  \

@@ -257,9 +257,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
       .context_length = c.context_length,
       .max_prompt_tokens = options.max_prompt_tokens == 0 ? longest : options.max_prompt_tokens};
   const KvType type = decoder->kv_type();
+  const KvTypes stored = options.kv_types.value_or(type);
   const KvPageLayout layout = KvPageLayout::For(
-      type, c.kv_heads, c.head_dim,
-      KvPageLayout::BytesForRowsPerPage(type, c.kv_heads, c.head_dim, kRowsPerPage));
+      stored, type, c.kv_heads, c.head_dim,
+      KvPageLayout::BytesForRowsPerPage(stored, c.kv_heads, c.head_dim, kRowsPerPage));
   const size_t full_layer = static_cast<size_t>(limits.max_prompt_tokens) * 2 *
                             static_cast<size_t>(c.kv_heads * c.head_dim) * KvTypeBytes(type);
   const size_t least = full_layer + 64 + static_cast<size_t>(c.layers) * layout.page_bytes;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,7 @@ namespace ripplekv {
 
 struct EngineOptions {
   size_t kv_memory_bytes = size_t{256} << 20;
+  std::optional<KvTypes> kv_types;  // of cached rows; null: the type the model computes in
   // Activations: residual streams of prompts on their way, scores, logits.
   size_t work_memory_bytes = size_t{512} << 20;
   int max_batch = Decoder::kMaxRows;  // requests at work at once, [1, Decoder::kMaxRows]

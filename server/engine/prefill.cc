@@ -202,11 +202,8 @@ void Prefill::QueryFloor() {
   const std::byte* page = k();
   const PagedSequence sequence = {.pages = &page, .rows = rows()};
   DecodeAttentionArgs args;
-  args.layout.type = decoder_->kv_type();
-  args.layout.kv_heads = c.kv_heads;
-  args.layout.head_dim = c.head_dim;
-  args.layout.rows_per_page = static_cast<int>(rows());
-  args.layout.v_offset = full_->size_bytes() / 2;
+  args.layout = KvPageLayout::Contiguous(decoder_->kv_type(), c.kv_heads, c.head_dim,
+                                         static_cast<int>(rows()), full_->size_bytes() / 2);
   args.heads = c.heads;
   args.sequences = 1;
   args.sequence = &sequence;

@@ -11,32 +11,12 @@ namespace ripplekv {
 
 namespace {
 
-/// The first `rows` rows of a page, to the same place in another.
-void CopyPageRows(const KvPageLayout& layout, const std::byte* from, std::byte* to, int64_t rows) {
-  const auto n = static_cast<size_t>(rows);
-  const size_t row_bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
-  for (int h = 0; h < layout.kv_heads; ++h) {
-    std::memcpy(to + layout.KeyOffset(h, 0), from + layout.KeyOffset(h, 0), n * row_bytes);
-    std::memcpy(to + layout.ValueOffset(h, 0), from + layout.ValueOffset(h, 0), n * row_bytes);
-    std::memcpy(to + layout.PositionOffset(h, 0), from + layout.PositionOffset(h, 0),
-                n * sizeof(int32_t));
-  }
-}
-
 /// Row `from` of one KV head becomes row `to`.
 void MoveRow(const KvPageLayout& layout, std::byte* const* pages, int kv_head, int64_t from,
              int64_t to) {
-  const std::byte* source = pages[from / layout.rows_per_page];
-  std::byte* destination = pages[to / layout.rows_per_page];
-  const int i = static_cast<int>(from % layout.rows_per_page);
-  const int j = static_cast<int>(to % layout.rows_per_page);
-  const size_t row_bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
-  std::memcpy(destination + layout.KeyOffset(kv_head, j), source + layout.KeyOffset(kv_head, i),
-              row_bytes);
-  std::memcpy(destination + layout.ValueOffset(kv_head, j), source + layout.ValueOffset(kv_head, i),
-              row_bytes);
-  std::memcpy(destination + layout.PositionOffset(kv_head, j),
-              source + layout.PositionOffset(kv_head, i), sizeof(int32_t));
+  const int n = layout.rows_per_page;
+  layout.CopyRows(pages[from / n], static_cast<int>(from % n), pages[to / n],
+                  static_cast<int>(to % n), kv_head, 1);
 }
 
 }  // namespace
@@ -82,7 +62,10 @@ absl::StatusOr<SequenceCache> SequenceCache::ReserveOver(const SequenceCache& ba
       to.pages.reserve(to.pages.size() + 1);
       to.table.push_back(to.reservation.Take());
       to.pages.push_back(pools[l].arena()->page(to.table.back()));
-      CopyPageRows(layout, from.pages[static_cast<size_t>(shared)], to.pages.back(), rest);
+      for (int h = 0; h < layout.kv_heads; ++h) {
+        layout.CopyRows(from.pages[static_cast<size_t>(shared)], 0, to.pages.back(), 0, h,
+                        static_cast<int>(rest));
+      }
     }
     to.rows = from.rows;
   }

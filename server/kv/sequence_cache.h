@@ -44,7 +44,7 @@ class SequenceCache {
   ~SequenceCache();
 
   /// Fills an empty layer from full rows: row i of KV head h is position indices[h * rows + i], its
-  /// key at k + (h * kv_head_stride + position * d) elements of the layout's type, its value
+  /// key at k + (h * kv_head_stride + position * d) elements of layout().type, its value
   /// likewise. indices: [kv_heads, rows], each head's strictly ascending. RESOURCE_EXHAUSTED beyond
   /// the capacity: admission should have prevented that.
   absl::Status Compact(int layer, const void* k, const void* v, int64_t kv_head_stride,
@@ -53,11 +53,11 @@ class SequenceCache {
   absl::Status StoreAll(int layer, const void* k, const void* v, int64_t kv_head_stride,
                         int64_t rows);
 
-  /// Adds one row: k and v [kv_heads, d] fp32, rounded to the layout's type. RESOURCE_EXHAUSTED
+  /// Adds one row: k and v [kv_heads, d] fp32, rounded to the types stored. RESOURCE_EXHAUSTED
   /// beyond the capacity.
   absl::Status AppendRow(int layer, const float* k, const float* v, int32_t position);
 
-  /// Adds rows that lie contiguously in the layout's type, for every KV head those of the positions
+  /// Adds rows that lie contiguously in layout().type, for every KV head those of the positions
   /// first_position, first_position + 1, ...: row i of KV head h at (h * kv_head_stride + i * d)
   /// elements. RESOURCE_EXHAUSTED, with nothing changed, beyond the capacity.
   absl::Status AppendRows(int layer, const void* k, const void* v, int64_t kv_head_stride,
@@ -66,7 +66,7 @@ class SequenceCache {
   /// promised to this sequence again.
   void Truncate(int layer, int64_t rows);
   /// All rows, base rows too, to contiguous memory: row r of KV head h at (h * kv_head_stride +
-  /// r * d) elements of the layout's type.
+  /// r * d) elements of layout().type, rounded to it.
   void CopyRows(int layer, void* k, void* v, int64_t kv_head_stride) const;
 
   /// From now on every decode step's attention mass is counted for the rows after the base rows,
@@ -116,7 +116,7 @@ class SequenceCache {
   size_t bytes() const;
 
   int32_t RowPosition(int layer, int kv_head, int64_t row) const;
-  /// d elements of the layout's type.
+  /// As stored (kernels/kv_page.h), without scales and minima.
   const std::byte* KeyRow(int layer, int kv_head, int64_t row) const;
   const std::byte* ValueRow(int layer, int kv_head, int64_t row) const;
 

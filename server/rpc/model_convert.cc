@@ -46,6 +46,20 @@ void LimitsToProto(const DecodeBackend& backend, v1::Limits* proto) {
   proto->set_max_continuations(ScoreRequest::kMaxContinuations);
 }
 
+v1::KvType KvTypeToProto(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return v1::KV_TYPE_FP32;
+    case KvType::kBf16:
+      return v1::KV_TYPE_BF16;
+    case KvType::kInt8:
+      return v1::KV_TYPE_INT8;
+    case KvType::kInt4:
+      return v1::KV_TYPE_INT4;
+  }
+  return v1::KV_TYPE_UNSPECIFIED;
+}
+
 }  // namespace
 
 void ModelToProto(const DecodeBackend& backend, v1::GetModelResponse* proto) {
@@ -54,7 +68,8 @@ void ModelToProto(const DecodeBackend& backend, v1::GetModelResponse* proto) {
   proto->set_fingerprint(model.fingerprint);
   const bool fp32 = model.compute == ComputeType::kF32;
   proto->set_compute_type(fp32 ? v1::COMPUTE_TYPE_FP32 : v1::COMPUTE_TYPE_BF16);
-  proto->set_kv_type(fp32 ? v1::KV_TYPE_FP32 : v1::KV_TYPE_BF16);
+  proto->set_kv_type(KvTypeToProto(model.kv_types.k));
+  proto->set_value_kv_type(KvTypeToProto(model.kv_types.v));
   proto->set_kv_bytes_per_position_layer(model.kv_bytes_per_position_layer());
   LimitsToProto(backend, proto->mutable_limits());
   const std::shared_ptr<const Plan> plan = backend.engine->plan();

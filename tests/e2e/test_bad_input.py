@@ -320,6 +320,8 @@ BAD_OPTIONS = [
     ({"kv_memory": "12 apples"}, "--kv-memory", "12 apples"),
     ({"kv_memory": "1"}, "--kv-memory", "1MiB"),
     ({"compute": "fp16"}, "--compute", "'fp16'", "fp32|bf16"),
+    ({"kv_type": "int2"}, "--kv-type", "'int2'", "auto|fp32|bf16|int8|int4|KEYS:VALUES"),
+    ({"kv_type": "int8:x"}, "--kv-type", "'int8:x'"),
     ({"threads": -1}, "--threads", "'-1'", "0 to 1024"),
     ({"threads": "two"}, "--threads", "'two'"),
     ({"listen": "nowhere"}, "--listen", "nowhere"),

@@ -413,6 +413,25 @@ def test_exposition_format(server):
             assert counts == sorted(counts) and buckets[-1] == ("+Inf", total), name
 
 
+@pytest.mark.parametrize(
+    "kv_type, key, value, channels",
+    [("int8", "INT8", "INT8", 2 * (32 + 4)), ("int8:int4", "INT8", "INT4", 32 + 4 + 16 + 4), ("fp32", "FP32", "FP32", 8 * HEAD_DIM)],
+)
+def test_stored_kv_types(start, kv_type, key, value, channels):
+    """What is reported, kept and counted is of the type; heads are stored in whole groups of 32 channels."""
+    server = start(min_positions=0, retention=0.5, kv_type=kv_type)
+    model = server.model()
+    assert model.kv_type == stubs().profile.KvType.Value(f"KV_TYPE_{key}")
+    assert model.value_kv_type == stubs().profile.KvType.Value(f"KV_TYPE_{value}")
+    assert model.kv_bytes_per_position_layer == KV_HEADS * (channels + 4)
+    ids = {"ids": [65 + i % 26 for i in range(300)]}
+    run = {"token_ids": ids, "stopping": {"max_tokens": 20, "ignore_eos": True}}
+    _, first, _, complete = generate(server, output={"next_token_kl": True}, **run)
+    assert complete.cache.kv_bytes == LAYERS * 150 * model.kv_bytes_per_position_layer
+    assert math.isfinite(complete.next_token_kl)
+    assert generate(server, **run)[1] == first
+
+
 def test_metrics_of_one_request(start, long_model):
     server = start(min_positions=0, retention=0.25, kv_memory="32MiB")
     before = server.metrics()

@@ -5,26 +5,61 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/kv_codec.h"
 #include "tests/kernels/random.h"
 
 namespace ripplekv {
 namespace {
 
 struct Shape {
-  KvType type;
+  KvTypes types;
   int heads, kv_heads, d, rows_per_page;
 };
 
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes;
-  for (KvType type : kKvTypes) {
-    shapes.push_back({type, 9, 3, 64, 16});
-    shapes.push_back({type, 4, 4, 64, 7});
-    shapes.push_back({type, 14, 2, 40, 13});   // a group of 7, a head that is no multiple of 16
-    shapes.push_back({type, 4, 1, 128, 300});  // pages longer than a split
-    shapes.push_back({type, 5, 1, 6, 1});
+  for (KvType k : kKvTypes) {
+    for (KvType v : kKvTypes) {
+      shapes.push_back({{k, v}, 9, 3, 64, 16});
+      if (k != v) continue;
+      shapes.push_back({k, 4, 4, 64, 7});
+      shapes.push_back({k, 14, 2, 40, 13});   // a group of 7, a head that is no multiple of 16
+      shapes.push_back({k, 4, 1, 128, 300});  // pages longer than a split
+      shapes.push_back({k, 2, 1, 96, 20});
+      shapes.push_back({k, 5, 1, 80, 3});
+      shapes.push_back({k, 12, 1, 20, 9});
+      shapes.push_back({k, 5, 1, 6, 1});
+    }
   }
   return shapes;
+}
+
+/// Rows as stored, and the values that they stand for.
+struct StoredRows {
+  std::vector<std::byte> bytes, params;
+  std::vector<double> values;
+
+  void Put(size_t row, const KvSide& side, std::byte* to, std::byte* to_params) const {
+    std::memcpy(to, bytes.data() + row * side.row_bytes, side.row_bytes);
+    std::memcpy(to_params, params.data() + row * side.param_bytes, side.param_bytes);
+  }
+};
+
+StoredRows RandomRows(std::mt19937& random, KvType type, int d, size_t elements) {
+  const std::vector<float> x = RandomFloats(random, elements);
+  const size_t rows = elements / static_cast<size_t>(d);
+  const size_t row_bytes = KvRowBytes(type, d), param_bytes = KvParamBytes(type, d);
+  StoredRows stored{
+      std::vector<std::byte>(rows * row_bytes), std::vector<std::byte>(rows * param_bytes + 1), {}};
+  std::vector<float> read(static_cast<size_t>(d));
+  for (size_t r = 0; r < rows; ++r) {
+    std::byte* const to = stored.bytes.data() + r * row_bytes;
+    std::byte* const params = stored.params.data() + r * param_bytes;
+    EncodeKvRow(type, &x[r * static_cast<size_t>(d)], d, to, params);
+    DecodeKvRow(type, to, params, d, read.data());
+    stored.values.insert(stored.values.end(), read.begin(), read.end());
+  }
+  return stored;
 }
 
 /// Sequences of random keys and values, contiguous [kv_heads, rows, d], and in pages that lie
@@ -33,14 +68,14 @@ class Cache {
  public:
   Cache(std::mt19937& random, const Shape& shape, std::vector<int64_t> rows)
       : shape_(shape),
-        layout_(KvPageLayout::For(shape.type, shape.kv_heads, shape.d,
-                                  KvPageLayout::BytesForRowsPerPage(shape.type, shape.kv_heads,
+        layout_(KvPageLayout::For(shape.types, KvType::kF32, shape.kv_heads, shape.d,
+                                  KvPageLayout::BytesForRowsPerPage(shape.types, shape.kv_heads,
                                                                     shape.d, shape.rows_per_page))),
         rows_(std::move(rows)) {
     for (int64_t n : rows_) {
       const size_t elements = static_cast<size_t>(shape.kv_heads * n * shape.d);
-      k_.push_back(RandomKv(random, shape.type, elements));
-      v_.push_back(RandomKv(random, shape.type, elements));
+      k_.push_back(RandomRows(random, shape.types.k, shape.d, elements));
+      v_.push_back(RandomRows(random, shape.types.v, shape.d, elements));
     }
     q_ = RandomFloats(random, rows_.size() * static_cast<size_t>(shape.heads * shape.d));
     Place(random);
@@ -58,16 +93,17 @@ class Cache {
     page_lists_.assign(rows_.size(), {});
     sequences_.clear();
     size_t next = 0;
-    const size_t row_bytes = static_cast<size_t>(shape_.d) * KvTypeBytes(shape_.type);
     for (size_t s = 0; s < rows_.size(); ++s) {
       for (int64_t r = 0; r < rows_[s]; ++r) {
         const int in_page = static_cast<int>(r % layout_.rows_per_page);
         if (in_page == 0) page_lists_[s].push_back(base + order[next++] * layout_.page_bytes);
         std::byte* page = page_lists_[s].back();
         for (int h = 0; h < shape_.kv_heads; ++h) {
-          const size_t source = static_cast<size_t>(h * rows_[s] + r) * row_bytes;
-          std::memcpy(page + layout_.KeyOffset(h, in_page), &k_[s].bytes[source], row_bytes);
-          std::memcpy(page + layout_.ValueOffset(h, in_page), &v_[s].bytes[source], row_bytes);
+          const auto row = static_cast<size_t>(h * rows_[s] + r);
+          k_[s].Put(row, layout_.k, page + layout_.KeyOffset(h, in_page),
+                    page + layout_.ParamOffset(layout_.k, h, in_page));
+          v_[s].Put(row, layout_.v, page + layout_.ValueOffset(h, in_page),
+                    page + layout_.ParamOffset(layout_.v, h, in_page));
         }
       }
       sequences_.push_back({page_lists_[s].data(), rows_[s]});
@@ -166,7 +202,7 @@ class Cache {
   const Shape shape_;
   const KvPageLayout layout_;
   const std::vector<int64_t> rows_;
-  std::vector<KvData> k_, v_;
+  std::vector<StoredRows> k_, v_;
   std::vector<float> q_;
   std::vector<std::byte> arena_;
   std::vector<std::vector<std::byte*>> page_lists_;

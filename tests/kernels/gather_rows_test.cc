@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/kv_codec.h"
 #include "tests/kernels/random.h"
 
 namespace ripplekv {
@@ -22,7 +23,7 @@ TEST(GatherRowsTest, PutsEveryHeadsOwnRowsWithTheirPositions) {
   std::mt19937 random(80);
   const int kv_heads = 3, d = 10;
   const int64_t source_rows = 90, stride = source_rows * d + 6;
-  for (KvType type : kKvTypes) {
+  for (KvType type : kFloatKvTypes) {
     const size_t bytes = d * KvTypeBytes(type);
     const KvPageLayout layout = KvPageLayout::For(type, kv_heads, d, 2048);
     ASSERT_GT(layout.rows_per_page, 3);
@@ -78,12 +79,92 @@ TEST(GatherRowsTest, PutsEveryHeadsOwnRowsWithTheirPositions) {
   }
 }
 
+// What is gathered, added by decoding and read back is the codec's, for every pair of types, and so
+// is what has moved within and between pages.
+TEST(GatherRowsTest, EveryPairOfTypesStoresTheCodecsRows) {
+  std::mt19937 random(82);
+  const int kv_heads = 2, d = 40;
+  const int64_t rows = 30, stride = rows * d;
+  const auto in_type = [](KvType type, const float* x, int n) {
+    std::vector<float> rounded(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) {
+      rounded[static_cast<size_t>(i)] =
+          type == KvType::kBf16 ? Bf16ToFloat(FloatToBf16(x[i])) : x[i];
+    }
+    return rounded;
+  };
+  const auto stored = [](KvType type, const float* x) {
+    std::vector<std::byte> row(KvRowBytes(type, d)), params(KvParamBytes(type, d));
+    std::vector<float> read(d);
+    EncodeKvRow(type, x, d, row.data(), params.data());
+    DecodeKvRow(type, row.data(), params.data(), d, read.data());
+    return read;
+  };
+  for (KvType type : kFloatKvTypes) {
+    const KvData k = RandomKv(random, type, static_cast<size_t>(kv_heads * stride));
+    const KvData v = RandomKv(random, type, static_cast<size_t>(kv_heads * stride));
+    for (KvType stored_k : kKvTypes) {
+      for (KvType stored_v : kKvTypes) {
+        const KvTypes types(stored_k, stored_v);
+        const KvPageLayout layout = KvPageLayout::For(
+            types, type, kv_heads, d, KvPageLayout::BytesForRowsPerPage(types, kv_heads, d, 7));
+        Pages pages(layout, rows + 1);
+        GatherRowsArgs args;
+        args.layout = layout;
+        args.k = k.bytes.data();
+        args.v = v.bytes.data();
+        args.kv_head_stride = stride;
+        args.pages = pages.list.data();
+        GatherRows(args, 0, rows);
+        const std::vector<float> new_k = RandomFloats(random, kv_heads * d);
+        const std::vector<float> new_v = RandomFloats(random, kv_heads * d);
+        StoreRow(layout, pages.list.data(), rows, 77, new_k.data(), new_v.data());
+        // Row 9 becomes row 2, on another page; 30 becomes 3.
+        for (int h = 0; h < kv_heads; ++h) {
+          layout.CopyRows(pages.list[1], 2, pages.list[0], 2, h, 1);
+          layout.CopyRows(pages.list[4], 2, pages.list[0], 3, h, 1);
+        }
+        const size_t bytes = KvTypeBytes(type);
+        std::vector<std::byte> k_out(static_cast<size_t>(kv_heads * (stride + d)) * bytes);
+        std::vector<std::byte> v_out = k_out;
+        std::vector<int32_t> positions(kv_heads * (rows + 1));
+        ReadRows(layout, pages.list.data(), 0, rows + 1, k_out.data(), v_out.data(), stride + d,
+                 positions.data(), rows + 1);
+        for (int h = 0; h < kv_heads; ++h) {
+          for (int64_t r = 0; r <= rows; ++r) {
+            const int64_t source = r == 2 ? 9 : r == 3 ? rows : r;
+            EXPECT_EQ(positions[static_cast<size_t>(h * (rows + 1) + r)],
+                      source == rows ? 77 : source);
+            for (bool key : {true, false}) {
+              std::vector<float> x(d);
+              for (int c = 0; c < d; ++c) {
+                const auto i = static_cast<size_t>(h * stride + source * d + c);
+                const auto added = static_cast<size_t>(h * d + c);
+                x[static_cast<size_t>(c)] = source == rows
+                                                ? (key ? new_k : new_v)[added]
+                                                : static_cast<float>((key ? k : v).values[i]);
+              }
+              const std::vector<float> read = stored(key ? stored_k : stored_v, x.data());
+              const std::vector<float> want = in_type(type, read.data(), d);
+              const std::byte* got = (key ? k_out : v_out).data() +
+                                     static_cast<size_t>((h * (rows + 1) + r) * d) * bytes;
+              std::vector<float> got_values(d);
+              DecodeKvRow(type, got, nullptr, d, got_values.data());
+              ASSERT_EQ(got_values, want) << KvTypeName(key ? stored_k : stored_v) << " row " << r;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GatherRowsTest, StoresOneRow) {
   std::mt19937 random(81);
   const int kv_heads = 2, d = 7;
   const std::vector<float> k = RandomFloats(random, kv_heads * d);
   const std::vector<float> v = RandomFloats(random, kv_heads * d);
-  for (KvType type : kKvTypes) {
+  for (KvType type : kFloatKvTypes) {
     const KvPageLayout layout = KvPageLayout::For(type, kv_heads, d, 512);
     const int64_t row = layout.rows_per_page + 1;
     Pages pages(layout, row + 1);

@@ -44,7 +44,7 @@ struct Fixture {
 };
 
 TEST(ValuePerturbationTest, AddsTheStatedNoiseToUnprotectedRowsOnly) {
-  for (KvType type : kKvTypes) {
+  for (KvType type : kFloatKvTypes) {
     for (int d : {64, 10}) {
       const int64_t rows = 40;
       Fixture f(type, 3, d, rows, 20);
@@ -95,7 +95,7 @@ TEST(ValuePerturbationTest, RelativeStrengthIsEta) {
 }
 
 TEST(ValuePerturbationTest, NoStrengthCopiesTheBits) {
-  for (KvType type : kKvTypes) {
+  for (KvType type : kFloatKvTypes) {
     Fixture f(type, 2, 16, 30, 22);
     f.args.eta = 0;
     // NaN and negative zero survive as they are.
@@ -111,7 +111,7 @@ TEST(ValuePerturbationTest, NoStrengthCopiesTheBits) {
 }
 
 TEST(ValuePerturbationTest, RangesAndInPlaceGiveTheSameBits) {
-  for (KvType type : kKvTypes) {
+  for (KvType type : kFloatKvTypes) {
     Fixture whole(type, 2, 64, 50, 23);
     PerturbValues(whole.args, 0, 50);
     Fixture parts(type, 2, 64, 50, 23);

@@ -62,6 +62,7 @@ TEST(ParseOptions, HasTheDocumentedDefaults) {
   EXPECT_EQ(options.fidelity_sample, 0.01);
   EXPECT_EQ(options.slow_reader_timeout_seconds, 60);
   EXPECT_EQ(options.compute, "bf16");
+  EXPECT_EQ(options.kv_type, "auto");
   EXPECT_EQ(options.calibration, "embedded");
   EXPECT_GE(options.threads, 1);
   EXPECT_FALSE(options.calibrates_remotely());
@@ -178,6 +179,8 @@ TEST(ParseOptions, NamesTheOptionThatIsWrong) {
   with("--retention", "nan");
   with("--min-positions", "-1");
   with("--compute", "int8");
+  with("--kv-type", "int2");
+  with("--kv-type", "int8:");
   with("--threads", "two");
   with("--calibration", "somewhere");
   with("--ripple-r", "0.5");

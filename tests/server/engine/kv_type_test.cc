@@ -1,0 +1,142 @@
+// Stored KV types: what the engine promises holds within every type, figures are those of the type,
+// and what attention reads is what was stored.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/server/engine/tiny_requests.h"
+
+namespace ripplekv {
+namespace {
+
+constexpr KvTypes kStored[] = {KvType::kBf16, KvType::kInt8, KvType::kInt4,
+                               KvTypes(KvType::kInt8, KvType::kInt4),
+                               KvTypes(KvType::kF32, KvType::kInt8)};
+
+std::string Name(KvTypes types) {
+  return std::string(KvTypeName(types.k)) + ":" + KvTypeName(types.v);
+}
+
+class KvTypeTest : public TinyEngineTest {
+ protected:
+  void StartWith(std::optional<KvTypes> types) {
+    EngineOptions options;
+    options.kv_types = types;
+    StartTiny(options);
+  }
+  std::shared_ptr<Collector> Run(GenerateRequest request) {
+    auto sink = Submit(std::move(request));
+    EXPECT_TRUE(sink->Wait().status().ok()) << sink->status();
+    return sink;
+  }
+};
+
+GenerateRequest WithSize(GenerateRequest request, const Size& size) {
+  request.kv.size = size;
+  return request;
+}
+
+TEST_F(KvTypeTest, ABatchGivesEachRequestItsOwnBits) {
+  for (KvTypes types : kStored) {
+    for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
+      SCOPED_TRACE(Name(types));
+      compute_ = compute;
+      StartWith(types);
+      const auto context = CreateContext(TinyTokens(300, 1));
+      ASSERT_TRUE(context.ok()) << context.status();
+      std::vector<GenerateRequest> requests;
+      for (uint64_t i = 0; i < 6; ++i) {
+        GenerateRequest request =
+            Sampled(TinyAsk(TinyTokens(1 + 60 * i, 10 + i), 60 + static_cast<int>(i)), i);
+        if (i % 2 == 1) request.kv.growth_cap = 16 + static_cast<int>(i);
+        if (i >= 4) request.context = Lease(context->id);
+        requests.push_back(request);
+      }
+      std::vector<std::shared_ptr<Collector>> alone, together;
+      for (const GenerateRequest& request : requests) alone.push_back(Run(request));
+      for (const GenerateRequest& request : requests) together.push_back(Submit(request));
+      for (size_t i = 0; i < requests.size(); ++i) {
+        SCOPED_TRACE("request " + std::to_string(i));
+        ASSERT_TRUE(together[i]->Wait().status().ok()) << together[i]->status();
+        ExpectSameOutput(*alone[i], *together[i]);
+      }
+    }
+  }
+}
+
+TEST_F(KvTypeTest, APromptWithinItsBudgetIsTheFullCache) {
+  for (KvTypes types : kStored) {
+    SCOPED_TRACE(Name(types));
+    StartWith(types);
+    const GenerateRequest request = Sampled(TinyAsk(TinyTokens(90, 4), 40), 5);
+    const auto full = Run(WithSize(request, Full{}));
+    ExpectSameOutput(*full, *Run(WithSize(request, Retention{1})));
+    ExpectSameOutput(*full, *Run(WithSize(request, TotalPositions{TinyModel::kLayers * 90})));
+  }
+}
+
+TEST_F(KvTypeTest, FiguresAreThoseOfTheType) {
+  for (KvTypes types : kStored) {
+    SCOPED_TRACE(Name(types));
+    StartWith(types);
+    // Heads of 16 channels take a whole group of 32 where they are quantised.
+    const auto row = [](KvType type) -> size_t {
+      return type == KvType::kF32    ? 64
+             : type == KvType::kBf16 ? 32
+             : type == KvType::kInt8 ? 32 + 4
+                                     : 16 + 4;
+    };
+    const size_t row_bytes = 2 * (row(types.k) + row(types.v) + 4);
+    const KvPageLayout layout = engine_->kv_layout();
+    EXPECT_EQ(layout.rows_per_page, Engine::kRowsPerPage);
+    EXPECT_EQ(layout.RowBytes(), row_bytes);
+    EXPECT_GE(layout.page_bytes, 32 * row_bytes);
+    EXPECT_LT(layout.page_bytes, 32 * row_bytes + 6 * 64);
+    const auto answer = Run(WithSize(TinyAsk(TinyTokens(100, 6), 2), Full{}));
+    const CacheUsage& usage = answer->completion().cache;
+    EXPECT_EQ(usage.kept_bytes, 100 * row_bytes * TinyModel::kLayers);
+    EXPECT_EQ(usage.full_bytes, usage.kept_bytes);
+    for (const LayerUsage& layer : usage.layers) {
+      EXPECT_EQ(layer.bytes, 4 * layout.page_bytes);  // of 32 rows
+    }
+  }
+}
+
+// Rows that a context stored and rows that decoding adds are of the type: logprobs move by about
+// its rounding, and no two types agree.
+TEST_F(KvTypeTest, WhatIsReadWasRounded) {
+  const auto logprobs = [&](std::optional<KvTypes> types) {
+    StartWith(types);
+    KvParams all;
+    all.size = Full{};
+    const auto context = CreateContext(TinyTokens(200, 7), "anonymous", all);
+    EXPECT_TRUE(context.ok()) << context.status();
+    ScoreRequest request;
+    request.prompt = TinyTokens(20, 8);
+    request.continuations = {TinyTokens(40, 9)};
+    request.context = Lease(context->id);
+    const auto scores = Score(std::move(request));
+    EXPECT_TRUE(scores.ok()) << scores.status();
+    double sum = 0;
+    for (const TokenScore& token : scores->continuations[0].tokens) sum += token.logprob;
+    return sum;
+  };
+  const double exact = logprobs(std::nullopt);
+  EXPECT_EQ(logprobs(KvTypes(KvType::kF32)), exact);
+  const double bf16 = std::abs(logprobs(KvType::kBf16) - exact);
+  const double int8 = std::abs(logprobs(KvType::kInt8) - exact);
+  const double int4 = std::abs(logprobs(KvType::kInt4) - exact);
+  const double keys = std::abs(logprobs(KvTypes(KvType::kInt4, KvType::kF32)) - exact);
+  const double values = std::abs(logprobs(KvTypes(KvType::kF32, KvType::kInt4)) - exact);
+  for (double change : {bf16, int8, int4, keys, values}) EXPECT_GT(change, 1e-6);
+  EXPECT_NE(keys, values);
+  EXPECT_NE(int4, values);
+  EXPECT_LT(int8, 0.01 * std::abs(exact));
+  EXPECT_LT(int4, 0.2 * std::abs(exact));
+}
+
+}  // namespace
+}  // namespace ripplekv
