@@ -89,48 +89,54 @@ __global__ void __launch_bounds__(kSplit) MassKernel(DecodeAttentionArgs args, i
   sequence.mass[kv_head * sequence.mass_stride + row - sequence.mass_first_row] = mass;
 }
 
-template <typename T, int kHeadDim, int kQueries, bool kWhole>
+template <int kHeadDim, int kQueries, bool kWhole>
 absl::Status LaunchPartial(const DecodeAttentionArgs& args, const Grouping& grouping,
                            int64_t max_splits, bool mass, CudaStream stream) {
   const dim3 grid(static_cast<unsigned>(max_splits * grouping.chunks),
                   static_cast<unsigned>(args.layout.kv_heads),
                   static_cast<unsigned>(args.sequences));
-  return CudaLaunch("decode attention on the GPU", PartialKernel<T, kHeadDim, kQueries, kWhole>,
-                    grid, kThreads, stream, args, grouping, max_splits, mass);
+  return CudaLaunch("decode attention on the GPU", PartialKernel<kHeadDim, kQueries, kWhole>, grid,
+                    kThreads, stream, args, grouping, max_splits, mass);
 }
 
-/// Query heads that a block takes: as many as its registers hold. Rows of other than whole vectors
-/// are read number by number, by one build for all sizes.
+/// Query heads that a block takes: as many as its registers hold. Float rows of other than whole
+/// vectors are read number by number, by one build for all sizes.
 constexpr int MaxQueries(int head_dim, bool whole) { return !whole ? 1 : head_dim <= 128 ? 4 : 2; }
 
-template <typename T, int kHeadDim, bool kWhole>
+template <int kHeadDim, bool kWhole>
 absl::Status LaunchOfHeadDim(const DecodeAttentionArgs& args, const Grouping& grouping,
                              int64_t max_splits, bool mass, CudaStream stream) {
   constexpr int kMost = MaxQueries(kHeadDim, kWhole);
   const auto launch = [&](auto kernel) { return kernel(args, grouping, max_splits, mass, stream); };
   if constexpr (kMost >= 4) {
-    if (grouping.queries == 4) return launch(LaunchPartial<T, kHeadDim, 4, kWhole>);
-    if (grouping.queries == 3) return launch(LaunchPartial<T, kHeadDim, 3, kWhole>);
+    if (grouping.queries == 4) return launch(LaunchPartial<kHeadDim, 4, kWhole>);
+    if (grouping.queries == 3) return launch(LaunchPartial<kHeadDim, 3, kWhole>);
   }
   if constexpr (kMost >= 2) {
-    if (grouping.queries == 2) return launch(LaunchPartial<T, kHeadDim, 2, kWhole>);
+    if (grouping.queries == 2) return launch(LaunchPartial<kHeadDim, 2, kWhole>);
   }
-  return launch(LaunchPartial<T, kHeadDim, 1, kWhole>);
+  return launch(LaunchPartial<kHeadDim, 1, kWhole>);
 }
 
-template <typename T>
-absl::Status LaunchOfType(const DecodeAttentionArgs& args, const Grouping& grouping,
-                          int64_t max_splits, bool mass, CudaStream stream) {
-  const int d = args.layout.head_dim;
-  const bool whole = d % KvVector<T>::kElements == 0;
+absl::Status LaunchRows(const DecodeAttentionArgs& args, int64_t max_splits, bool mass,
+                        CudaStream stream) {
+  const KvPageLayout& layout = args.layout;
+  const int d = layout.head_dim;
+  const bool whole = layout.k.row_bytes % 16 == 0 && layout.v.row_bytes % 16 == 0;
+  Grouping grouping;
+  grouping.group = args.heads / layout.kv_heads;
+  const int most = MaxQueries(d, whole);
+  grouping.chunks = (grouping.group + most - 1) / most;
+  grouping.queries = (grouping.group + grouping.chunks - 1) / grouping.chunks;
+  grouping.scale = 1.0f / std::sqrt(static_cast<float>(d));
   const auto launch = [&](auto of_head_dim) {
     return of_head_dim(args, grouping, max_splits, mass, stream);
   };
-  if (!whole) return launch(LaunchOfHeadDim<T, 512, false>);
-  if (d <= 64) return launch(LaunchOfHeadDim<T, 64, true>);
-  if (d <= 128) return launch(LaunchOfHeadDim<T, 128, true>);
-  if (d <= 256) return launch(LaunchOfHeadDim<T, 256, true>);
-  return launch(LaunchOfHeadDim<T, 512, true>);
+  if (!whole) return launch(LaunchOfHeadDim<512, false>);
+  if (d <= 64) return launch(LaunchOfHeadDim<64, true>);
+  if (d <= 128) return launch(LaunchOfHeadDim<128, true>);
+  if (d <= 256) return launch(LaunchOfHeadDim<256, true>);
+  return launch(LaunchOfHeadDim<512, true>);
 }
 
 int64_t MaxSplits(const DecodeAttentionBounds& bounds) {
@@ -151,11 +157,6 @@ absl::Status Check(const DecodeAttentionArgs& args, const DecodeAttentionBounds&
   }
   if (args.heads / layout.kv_heads > kMaxGroup) {
     return refuse(args.heads / layout.kv_heads, " query heads a KV head; at most ", kMaxGroup);
-  }
-  if (!(layout.stored() == KvTypes(layout.type))) {
-    return refuse("keys of ", KvTypeName(layout.k.type), " and values of ",
-                  KvTypeName(layout.v.type), " in a model that computes in ",
-                  KvTypeName(layout.type), " are not supported");
   }
   if (layout.rows_per_page < 1) {
     return refuse("a page of ", layout.page_bytes, " bytes holds no row; give larger pages");
@@ -185,18 +186,7 @@ absl::Status DecodeAttentionCuda(const DecodeAttentionArgs& args,
   if (args.sequences < 1) return absl::OkStatus();
   const int64_t max_splits = MaxSplits(bounds);
   if (max_splits > 0) {
-    const int d = args.layout.head_dim;
-    const bool whole = d * KvTypeBytes(args.layout.type) % 16 == 0;
-    Grouping grouping;
-    grouping.group = args.heads / args.layout.kv_heads;
-    const int most = MaxQueries(d, whole);
-    grouping.chunks = (grouping.group + most - 1) / most;
-    grouping.queries = (grouping.group + grouping.chunks - 1) / grouping.chunks;
-    grouping.scale = 1.0f / std::sqrt(static_cast<float>(d));
-    const absl::Status status =
-        args.layout.type == KvType::kF32
-            ? LaunchOfType<float>(args, grouping, max_splits, bounds.mass, stream)
-            : LaunchOfType<uint16_t>(args, grouping, max_splits, bounds.mass, stream);
+    const absl::Status status = LaunchRows(args, max_splits, bounds.mass, stream);
     if (!status.ok()) return status;
   }
   const dim3 heads(static_cast<unsigned>(args.heads), static_cast<unsigned>(args.sequences));

@@ -15,7 +15,7 @@ inline constexpr int kWarps = kThreads / kWarp;
 // Registers for so many blocks on a multiprocessor: with fewer of them the compiler spreads the
 // loads out.
 inline constexpr int kBlocksAtOnce = 4;
-inline constexpr int kRowsAtOnce = 8;  // loads of 16 bytes that a thread has on their way
+inline constexpr int kRowsAtOnce = 8;  // rows of which a thread has its part on the way
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// How the query heads of a KV head are dealt out, the same for all: `chunks` blocks of up to
@@ -105,17 +105,152 @@ __device__ inline float2 SoftmaxOfWarp(float* scores, int count, int lane) {
   return {max, sum};
 }
 
+/// How a block's threads share rows of up to kHeadDim (64, 128, 256 or 512) channels.
+template <int kHeadDim>
+struct Sharing {
+  static constexpr int kOctets = kHeadDim / kOctet;                 // of a row
+  static constexpr int kLanes = kOctets < kWarp ? kOctets : kWarp;  // threads that share a row
+  static constexpr int kPerLane = kOctets / kLanes;
+  static constexpr int kTeams = kThreads / kLanes;  // of kLanes threads
+  static constexpr int kTeamsOfWarp = kWarp / kLanes;
+
+  /// First channel of the v-th octet of a thread.
+  __device__ static int Channel(int v, int lane) { return (v * kLanes + lane) * kOctet; }
+};
+
+/// Where a row of the KV head lies.
+struct alignas(16) Row {
+  const std::byte* page;
+  uint32_t index;  // kv_head * rows_per_page + row in the page
+};
+
+/// The keys or the values of the rows of a split.
+struct Side {
+  const Row* rows;
+  int count;
+  uint32_t offset, row_bytes, param_offset, param_bytes;
+  int channels;  // that a row holds
+
+  __device__ Side(const Row* rows_, int count_, const KvSide& side, int head_dim)
+      : rows(rows_),
+        count(count_),
+        offset(static_cast<uint32_t>(side.offset)),
+        row_bytes(static_cast<uint32_t>(side.row_bytes)),
+        param_offset(static_cast<uint32_t>(side.param_offset)),
+        param_bytes(static_cast<uint32_t>(side.param_bytes)),
+        channels(side.param_bytes > 0 ? KvGroups(head_dim) * kKvGroup : head_dim) {}
+
+  __device__ const std::byte* At(int row) const {
+    return rows[row].page + offset + rows[row].index * row_bytes;
+  }
+  /// Of a row beyond the last one: the last one's.
+  template <KvType type, bool kWhole>
+  __device__ typename KvOctet<type>::Raw Load(int row, int first) const {
+    const Row& at = rows[row < count ? row : count - 1];
+    return KvOctet<type>::template Load<kWhole>(at.page + offset + at.index * row_bytes,
+                                                at.page + param_offset + at.index * param_bytes,
+                                                first, channels);
+  }
+};
+
+/// scores[g][row] = q[g] . key; those beyond the last row are of no meaning.
+template <KvType type, int kHeadDim, int kQueries, bool kWhole>
+__device__ void Scores(const Side& keys,
+                       const float (&q)[kQueries][Sharing<kHeadDim>::kPerLane][kOctet],
+                       float (*scores)[kSplit]) {
+  using Share = Sharing<kHeadDim>;
+  constexpr int kLanes = Share::kLanes;
+  const int warp = threadIdx.x / kWarp;
+  const int team = threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kLanes;
+  for (int first = 0; first < kSplit; first += Share::kTeams * kRowsAtOnce) {
+    if (first + warp * Share::kTeamsOfWarp * kRowsAtOnce >= keys.count) break;  // the whole warp
+    const int row = first + team * kRowsAtOnce;
+    float dots[kQueries][kRowsAtOnce] = {};
+#pragma unroll
+    for (int v = 0; v < Share::kPerLane; ++v) {
+      typename KvOctet<type>::Raw raw[kRowsAtOnce];
+#pragma unroll
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        raw[i] = keys.template Load<type, kWhole>(row + i, Share::Channel(v, lane));
+      }
+#pragma unroll
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        float x[kOctet];
+        KvOctet<type>::Unpack(raw[i], x);
+#pragma unroll
+        for (int g = 0; g < kQueries; ++g) {
+#pragma unroll
+          for (int e = 0; e < kOctet; ++e) dots[g][i] = fmaf(q[g][v][e], x[e], dots[g][i]);
+        }
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < kQueries; ++g) {
+      const float sum = SumEight<kLanes>(dots[g], lane);
+      if (lane % (kLanes / kRowsAtOnce) == 0) {
+        scores[g][row + lane / (kLanes / kRowsAtOnce)] = sum;
+      }
+    }
+  }
+}
+
+/// partial[warp][g] = the warp's rows weighted by scores[g]: a team takes every kTeams-th row.
+template <KvType type, int kHeadDim, int kQueries, bool kWhole>
+__device__ void Values(const Side& values, const float (*scores)[kSplit],
+                       float (*partial)[kQueries][kHeadDim]) {
+  using Share = Sharing<kHeadDim>;
+  constexpr int kLanes = Share::kLanes;
+  const int warp = threadIdx.x / kWarp;
+  const int team = threadIdx.x / kLanes;
+  const int lane = threadIdx.x % kLanes;
+#pragma unroll
+  for (int v = 0; v < Share::kPerLane; ++v) {
+    float sum[kQueries][kOctet] = {};
+    for (int first = team; first < values.count; first += Share::kTeams * kRowsAtOnce) {
+      typename KvOctet<type>::Raw raw[kRowsAtOnce];
+#pragma unroll
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        const int row = first + i * Share::kTeams;
+        raw[i] = values.template Load<type, kWhole>(row, Share::Channel(v, lane));
+        // Nothing of a row that is not there, whatever the last one holds.
+        if (row >= values.count) raw[i] = {};
+      }
+#pragma unroll
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        float x[kOctet];
+        KvOctet<type>::Unpack(raw[i], x);
+#pragma unroll
+        for (int g = 0; g < kQueries; ++g) {
+          const float weight = scores[g][first + i * Share::kTeams];
+#pragma unroll
+          for (int e = 0; e < kOctet; ++e) sum[g][e] = fmaf(weight, x[e], sum[g][e]);
+        }
+      }
+    }
+    // The teams of a warp, in order.
+#pragma unroll
+    for (int g = 0; g < kQueries; ++g) {
+#pragma unroll
+      for (int e = 0; e < kOctet; ++e) {
+#pragma unroll
+        for (int offset = kWarp / 2; offset >= kLanes; offset /= 2) {
+          sum[g][e] += __shfl_xor_sync(kAllLanes, sum[g][e], offset);
+        }
+        if (threadIdx.x % kWarp < kLanes) {
+          partial[warp][g][Share::Channel(v, lane) + e] = sum[g][e];
+        }
+      }
+    }
+  }
+}
+
 /// One split of one KV head for one chunk of its query heads. Block (split and chunk, KV head,
-/// sequence). kHeadDim: head_dim rounded up to 64, 128, 256 or 512.
-template <typename T, int kHeadDim, int kQueries, bool kWhole>
+/// sequence).
+template <int kHeadDim, int kQueries, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     PartialKernel(DecodeAttentionArgs args, Grouping grouping, int64_t max_splits, bool mass) {
-  constexpr int kElements = KvVector<T>::kElements;
-  constexpr int kVectors = kHeadDim / kElements;               // of a row
-  constexpr int kLanes = kVectors < kWarp ? kVectors : kWarp;  // threads that share a row
-  constexpr int kPerLane = kVectors / kLanes;
-  constexpr int kTeams = kThreads / kLanes;  // of kLanes threads
-
+  using Share = Sharing<kHeadDim>;
   const int64_t split = blockIdx.x / grouping.chunks;
   const int chunk = blockIdx.x % grouping.chunks;
   const PagedSequence sequence = args.sequence[blockIdx.z];
@@ -129,81 +264,59 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   const int first_query = chunk * grouping.queries;  // of the group
   const int queries = grouping.group - first_query < kQueries ? grouping.group - first_query
                                                               : kQueries;  // the others are zeros
-  const int warp = threadIdx.x / kWarp;
-  const int warp_lane = threadIdx.x % kWarp;
-  const int team = threadIdx.x / kLanes;
-  const int lane = threadIdx.x % kLanes;
 
-  __shared__ const std::byte* keys[kSplit];
+  __shared__ Row rows[kSplit];
   __shared__ float scores[kQueries][kSplit];
   __shared__ float partial[kWarps][kQueries][kHeadDim];
+  const Side keys(rows, count, layout.k, d);
+  const Side values(rows, count, layout.v, d);
 
   // Where the rows lie, once a row; the values' way to the cache starts before the keys are read.
-  const int64_t to_values =
-      static_cast<int64_t>(layout.v.offset) - static_cast<int64_t>(layout.k.offset);
   for (int r = threadIdx.x; r < count; r += kThreads) {
     const auto row = static_cast<uint32_t>(first_row) + static_cast<uint32_t>(r);
     const auto per_page = static_cast<uint32_t>(layout.rows_per_page);
-    keys[r] = sequence.pages[row / per_page] +
-              layout.KeyOffset(kv_head, static_cast<int>(row % per_page));
-    PrefetchRow(keys[r] + to_values, d * static_cast<int>(sizeof(T)));
+    rows[r] = {sequence.pages[row / per_page],
+               static_cast<uint32_t>(kv_head) * per_page + row % per_page};
+    PrefetchRow(values.At(r), values.row_bytes);
   }
 
-  float q[kQueries][kPerLane][kElements];
+  float q[kQueries][Share::kPerLane][kOctet];
   const float* q_of_chunk =
       args.q + (int64_t{blockIdx.z} * args.heads + kv_head * grouping.group + first_query) * d;
 #pragma unroll
   for (int g = 0; g < kQueries; ++g) {
 #pragma unroll
-    for (int v = 0; v < kPerLane; ++v) {
+    for (int v = 0; v < Share::kPerLane; ++v) {
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const int c = (v * kLanes + lane) * kElements + e;
+      for (int e = 0; e < kOctet; ++e) {
+        const int c = Share::Channel(v, threadIdx.x % Share::kLanes) + e;
         q[g][v][e] = g < queries && c < d ? q_of_chunk[g * d + c] * grouping.scale : 0.0f;
       }
     }
   }
   __syncthreads();
 
-  // Scores. Rows beyond the last one read that one again and are not kept.
-  for (int first = 0; first < kSplit; first += kTeams * kRowsAtOnce) {
-    if (first + warp * (kWarp / kLanes) * kRowsAtOnce >= count) break;  // for the whole warp
-    const int row = first + team * kRowsAtOnce;
-    float dots[kQueries][kRowsAtOnce] = {};
-#pragma unroll
-    for (int v = 0; v < kPerLane; ++v) {
-      uint4 raw[kRowsAtOnce];
-#pragma unroll
-      for (int i = 0; i < kRowsAtOnce; ++i) {
-        raw[i] = LoadKv<T, kWhole>(keys[row + i < count ? row + i : count - 1],
-                                   (v * kLanes + lane) * kElements, d);
-      }
-#pragma unroll
-      for (int i = 0; i < kRowsAtOnce; ++i) {
-        float x[kElements];
-        KvVector<T>::Unpack(raw[i], x);
-#pragma unroll
-        for (int g = 0; g < kQueries; ++g) {
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) dots[g][i] = fmaf(q[g][v][e], x[e], dots[g][i]);
-        }
-      }
-    }
-#pragma unroll
-    for (int g = 0; g < kQueries; ++g) {
-      const float sum = SumEight<kLanes>(dots[g], lane);
-      if (lane % (kLanes / kRowsAtOnce) == 0) {
-        scores[g][row + lane / (kLanes / kRowsAtOnce)] = sum;
-      }
-    }
+  switch (layout.k.type) {
+    case KvType::kF32:
+      Scores<KvType::kF32, kHeadDim, kQueries, kWhole>(keys, q, scores);
+      break;
+    case KvType::kBf16:
+      Scores<KvType::kBf16, kHeadDim, kQueries, kWhole>(keys, q, scores);
+      break;
+    case KvType::kInt8:
+      Scores<KvType::kInt8, kHeadDim, kQueries, kWhole>(keys, q, scores);
+      break;
+    case KvType::kInt4:
+      Scores<KvType::kInt4, kHeadDim, kQueries, kWhole>(keys, q, scores);
+      break;
   }
   __syncthreads();
 
   const Workspace workspace(args, max_splits);
   const int64_t query = workspace.Query(blockIdx.z, layout.kv_heads, kv_head, split) + first_query;
-  for (int g = warp; g < queries; g += kWarps) {
-    const float2 sums = SoftmaxOfWarp(scores[g], count, warp_lane);
-    if (warp_lane == 0) {
+  for (int g = threadIdx.x / kWarp; g < queries; g += kWarps) {
+    const float2 sums = SoftmaxOfWarp(scores[g], count, threadIdx.x % kWarp);
+    if (threadIdx.x % kWarp == 0) {
       workspace.sums[(query + g) * 2] = sums.x;
       workspace.sums[(query + g) * 2 + 1] = sums.y;
     }
@@ -217,47 +330,19 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     }
   }
 
-  // Weighted values: a team takes every kTeams-th row.
-#pragma unroll
-  for (int v = 0; v < kPerLane; ++v) {
-    float sum[kQueries][kElements] = {};
-    for (int first = team; first < count; first += kTeams * kRowsAtOnce) {
-      uint4 raw[kRowsAtOnce];
-#pragma unroll
-      for (int i = 0; i < kRowsAtOnce; ++i) {
-        const int row = first + i * kTeams;
-        raw[i] = LoadKv<T, kWhole>(keys[row < count ? row : count - 1] + to_values,
-                                   (v * kLanes + lane) * kElements, d);
-        // Nothing of a row that is not there, whatever the last one holds.
-        if (row >= count) raw[i] = uint4{0, 0, 0, 0};
-      }
-#pragma unroll
-      for (int i = 0; i < kRowsAtOnce; ++i) {
-        const int row = first + i * kTeams;
-        float x[kElements];
-        KvVector<T>::Unpack(raw[i], x);
-#pragma unroll
-        for (int g = 0; g < kQueries; ++g) {
-          const float weight = scores[g][row];  // of no meaning where g >= queries
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) sum[g][e] = fmaf(weight, x[e], sum[g][e]);
-        }
-      }
-    }
-    // Teams of a warp, then warps, in order.
-#pragma unroll
-    for (int g = 0; g < kQueries; ++g) {
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-#pragma unroll
-        for (int offset = kWarp / 2; offset >= kLanes; offset /= 2) {
-          sum[g][e] += __shfl_xor_sync(kAllLanes, sum[g][e], offset);
-        }
-        if (warp_lane < kLanes) {
-          partial[warp][g][(v * kLanes + lane) * kElements + e] = sum[g][e];
-        }
-      }
-    }
+  switch (layout.v.type) {
+    case KvType::kF32:
+      Values<KvType::kF32, kHeadDim, kQueries, kWhole>(values, scores, partial);
+      break;
+    case KvType::kBf16:
+      Values<KvType::kBf16, kHeadDim, kQueries, kWhole>(values, scores, partial);
+      break;
+    case KvType::kInt8:
+      Values<KvType::kInt8, kHeadDim, kQueries, kWhole>(values, scores, partial);
+      break;
+    case KvType::kInt4:
+      Values<KvType::kInt4, kHeadDim, kQueries, kWhole>(values, scores, partial);
+      break;
   }
   __syncthreads();
   for (int g = 0; g < queries; ++g) {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda_launch.cuh"
 #include "kernels/gather_rows_cuda.h"
+#include "kernels/kv_encode.cuh"
 
 namespace ripplekv {
 namespace {
@@ -39,6 +40,50 @@ __global__ void __launch_bounds__(kThreads)
     to_v[i] = value;
   }
   if (lane == 0) {
+    *reinterpret_cast<int32_t*>(page + layout.PositionOffset(head, in_page)) =
+        args.first_position + static_cast<int32_t>(source);
+  }
+}
+
+/// The same where pages store other types than the rows have: a warp rounds the keys or the values
+/// (blockIdx.z) of an entry.
+__global__ void __launch_bounds__(kThreads)
+    EncodeKernel(GatherRowsArgs args, int64_t begin, int64_t end) {
+  constexpr int kWarp = cuda_encode::kWarp;
+  const int64_t entry = begin + int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (entry >= end) return;  // the whole warp
+  const int lane = threadIdx.x % kWarp;
+  const int head = blockIdx.y;
+  const KvPageLayout& layout = args.layout;
+  const int64_t source =
+      args.indices == nullptr ? entry : args.indices[head * args.indices_stride + entry];
+  const auto row = static_cast<uint32_t>(args.first_row + entry);
+  const auto per_page = static_cast<uint32_t>(layout.rows_per_page);
+  const int in_page = static_cast<int>(row % per_page);
+  std::byte* page = args.pages[row / per_page];
+  const int64_t from = head * args.kv_head_stride + source * layout.head_dim;
+  const KvSide& side = blockIdx.z == 0 ? layout.k : layout.v;
+  const void* rows = blockIdx.z == 0 ? args.k : args.v;
+  std::byte* to = page + layout.RowOffset(side, head, in_page);
+  std::byte* params = page + layout.ParamOffset(side, head, in_page);
+  if (side.type == layout.type) {  // the bits, whatever they are
+    for (int c = lane; c < layout.head_dim; c += kWarp) {
+      if (side.type == KvType::kF32) {
+        reinterpret_cast<uint32_t*>(to)[c] = static_cast<const uint32_t*>(rows)[from + c];
+      } else {
+        reinterpret_cast<uint16_t*>(to)[c] = static_cast<const uint16_t*>(rows)[from + c];
+      }
+    }
+  } else if (layout.type == KvType::kF32) {
+    const float* x = static_cast<const float*>(rows) + from;
+    cuda_encode::EncodeRow(
+        side.type, [&](int c) { return x[c]; }, layout.head_dim, lane, to, params);
+  } else {
+    const uint16_t* x = static_cast<const uint16_t*>(rows) + from;
+    cuda_encode::EncodeRow(
+        side.type, [&](int c) { return Bf16ToFloat(x[c]); }, layout.head_dim, lane, to, params);
+  }
+  if (blockIdx.z == 0 && lane == 0) {
     *reinterpret_cast<int32_t*>(page + layout.PositionOffset(head, in_page)) =
         args.first_position + static_cast<int32_t>(source);
   }
@@ -83,10 +128,11 @@ absl::Status GatherRowsCuda(const GatherRowsArgs& args, int64_t begin, int64_t e
                      args.first_row + end, " of a sequence are not in 0 to 2^31"));
   }
   if (!(layout.stored() == KvTypes(layout.type))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "gather rows on the GPU: from ", KvTypeName(layout.type), " to keys of ",
-        KvTypeName(layout.k.type), " and values of ", KvTypeName(layout.v.type),
-        " is not supported; store the type the model computes in"));
+    constexpr int kRows = kThreads / cuda_encode::kWarp;
+    const dim3 grid(static_cast<unsigned>((end - begin + kRows - 1) / kRows),
+                    static_cast<unsigned>(layout.kv_heads), 2);
+    return CudaLaunch("gather and round rows on the GPU", EncodeKernel, grid, kThreads, stream,
+                      args, begin, end);
   }
   const size_t row_bytes = static_cast<size_t>(layout.head_dim) * KvTypeBytes(layout.type);
   if (Divides(16, args, row_bytes)) return Launch<uint4>(args, begin, end, row_bytes, stream);

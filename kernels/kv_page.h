@@ -54,16 +54,16 @@ struct KvPageLayout {
 
   /// Byte offset in the page of the key row, the value row, the position of row `row` (in the page)
   /// of a KV head.
-  size_t KeyOffset(int kv_head, int row) const { return RowOffset(k, kv_head, row); }
-  size_t ValueOffset(int kv_head, int row) const { return RowOffset(v, kv_head, row); }
-  size_t PositionOffset(int kv_head, int row) const {
+  constexpr size_t KeyOffset(int kv_head, int row) const { return RowOffset(k, kv_head, row); }
+  constexpr size_t ValueOffset(int kv_head, int row) const { return RowOffset(v, kv_head, row); }
+  constexpr size_t PositionOffset(int kv_head, int row) const {
     return position_offset + RowIndex(kv_head, row) * sizeof(int32_t);
   }
-  size_t RowOffset(const KvSide& side, int kv_head, int row) const {
+  constexpr size_t RowOffset(const KvSide& side, int kv_head, int row) const {
     return side.offset + RowIndex(kv_head, row) * side.row_bytes;
   }
   /// Of the row's scales and minima.
-  size_t ParamOffset(const KvSide& side, int kv_head, int row) const {
+  constexpr size_t ParamOffset(const KvSide& side, int kv_head, int row) const {
     return side.param_offset + RowIndex(kv_head, row) * side.param_bytes;
   }
 
@@ -73,7 +73,7 @@ struct KvPageLayout {
                 int rows) const;
 
  private:
-  size_t RowIndex(int kv_head, int row) const {
+  constexpr size_t RowIndex(int kv_head, int row) const {
     return static_cast<size_t>(kv_head) * static_cast<size_t>(rows_per_page) +
            static_cast<size_t>(row);
   }

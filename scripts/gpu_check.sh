@@ -57,7 +57,7 @@ if [ "$mode" = pack ]; then
 fi
 
 # What runs on the GPU; the rest of the test program is the processor's.
-filter='--gtest_filter=*/CudaF32:*/CudaBf16:*/Cuda'
+filter='--gtest_filter=*/CudaF32:*/CudaBf16:*/Cuda_*:*/Cuda'
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 $programs/device_kernels_test "$filter" --gtest_brief=1 > "$log" 2>&1 || { cat "$log" >&2; fail "the tests failed on the GPU"; }

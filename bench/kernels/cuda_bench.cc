@@ -172,11 +172,11 @@ std::vector<std::byte*> ShuffledPages(const Buffer& arena, size_t pages) {
 void BenchDecode(benchmark::State& state, const Gpu& gpu, const Heads& h, KvType type,
                  int sequences, int64_t rows, bool mass) {
   DecodeAttentionArgs args;
-  args.layout = KvPageLayout::For(type, h.kv_heads, h.d, kPageBytes);
+  args.layout = KvPageLayout::For(type, KvType::kBf16, h.kv_heads, h.d, kPageBytes);
   args.heads = h.heads;
   args.sequences = sequences;
-  const double bytes = 2.0 * sequences * static_cast<double>(rows) * h.kv_heads * h.d *
-                       static_cast<double>(KvTypeBytes(type));
+  const double bytes = 2.0 * sequences * static_cast<double>(rows) * h.kv_heads *
+                       static_cast<double>(KvRowBytes(type, h.d) + KvParamBytes(type, h.d));
   const int sets = gpu.Sets(bytes);
   const size_t pages = static_cast<size_t>(args.layout.PagesFor(rows));
   const size_t n = static_cast<size_t>(sequences), all = pages * n * static_cast<size_t>(sets);

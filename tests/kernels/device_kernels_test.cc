@@ -3,37 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 
-#include "tests/kernels/device.h"
-#include "tests/kernels/device_sequences.h"
+#include "kernels/kv_codec.h"
+#include "tests/kernels/device_cases.h"
 #include "tests/kernels/random.h"
 
 namespace ripplekv {
 namespace {
-
-struct Case {
-  DeviceKind device;
-  KvType type;
-  double attention_tolerance;     // of sums of weights around 1
-  double perturbation_tolerance;  // relative to the result and the noise
-};
-
-std::string CaseName(const testing::TestParamInfo<Case>& info) {
-  return std::string(DeviceName(info.param.device)) +
-         (info.param.type == KvType::kF32 ? "F32" : "Bf16");
-}
-
-class DeviceKernelsTest : public testing::TestWithParam<Case> {
- protected:
-  void SetUp() override {
-    std::string why_not;
-    device_ = OpenDevice(GetParam().device, &why_not);
-    if (device_ == nullptr) GTEST_SKIP() << why_not;
-  }
-  const KvType type_ = GetParam().type;
-  std::unique_ptr<Device> device_;
-};
 
 // ---- gather ----
 
@@ -90,6 +66,69 @@ TEST_P(DeviceKernelsTest, GatherMovesEveryHeadsRowsAndPositions) {
         }
       }
       EXPECT_EQ(arena.Read(), expected) << "d " << d << " gap " << gap << " all " << all;
+    }
+  }
+}
+
+// Rows that cannot be rounded, or are all zeros, too; the bytes are the codec's.
+TEST_P(DeviceStoredRowsTest, GatherRoundsRowsAsTheCodecDoes) {
+  std::mt19937 random(2);
+  for (KvType type : kFloatKvTypes) {
+    for (const int d : {64, 40, 7, 300}) {
+      const int kv_heads = 2;
+      const int64_t rows = 21, stride = rows * d;
+      const size_t element = KvTypeBytes(type);
+      const KvPageLayout layout = KvPageLayout::For(
+          types_, type, kv_heads, d, KvPageLayout::BytesForRowsPerPage(types_, kv_heads, d, 5));
+      KvData k = RandomKv(random, type, static_cast<size_t>(kv_heads * stride));
+      KvData v = RandomKv(random, type, static_cast<size_t>(kv_heads * stride));
+      for (KvData* data : {&k, &v}) {
+        std::memset(&data->bytes[3 * static_cast<size_t>(d) * element], 0,
+                    static_cast<size_t>(d) * element);  // a row of zeros
+        const uint32_t infinity = 0xff800000u;
+        std::memcpy(&data->bytes[(4 * static_cast<size_t>(d) + 5) * element],
+                    reinterpret_cast<const std::byte*>(&infinity) + 4 - element, element);
+        std::memset(&data->bytes[(6 * static_cast<size_t>(d) + 2) * element], 0xff,
+                    element);  // NaN
+      }
+      const size_t pages = static_cast<size_t>(layout.PagesFor(rows));
+      const DeviceArray<std::byte> k_there(device_.get(), k.bytes), v_there(device_.get(), v.bytes);
+      const DeviceArray<std::byte> arena(device_.get(), pages * layout.page_bytes);
+      std::vector<std::byte*> list;
+      for (size_t p = 0; p < pages; ++p) list.push_back(arena.get() + p * layout.page_bytes);
+      const DeviceArray<std::byte*> list_there(device_.get(), list);
+      GatherRowsArgs args;
+      args.layout = layout;
+      args.k = k_there.get();
+      args.v = v_there.get();
+      args.kv_head_stride = stride;
+      args.pages = list_there.get();
+      ASSERT_TRUE(device_->GatherRows(args, 9, rows).ok());
+      ASSERT_TRUE(device_->GatherRows(args, 0, 9).ok());
+
+      std::vector<std::byte> expected(pages * layout.page_bytes, std::byte{0xff});
+      for (int h = 0; h < kv_heads; ++h) {
+        for (int64_t r = 0; r < rows; ++r) {
+          std::byte* page =
+              &expected[static_cast<size_t>(r / layout.rows_per_page) * layout.page_bytes];
+          const int in_page = static_cast<int>(r % layout.rows_per_page);
+          for (const auto& [side, data] : {std::pair{&layout.k, &k}, {&layout.v, &v}}) {
+            const std::byte* from = &data->bytes[static_cast<size_t>(h * stride + r * d) * element];
+            std::byte* to = page + layout.RowOffset(*side, h, in_page);
+            std::vector<float> x(static_cast<size_t>(d));
+            DecodeKvRow(type, from, nullptr, d, x.data());
+            if (side->type == type) {
+              std::memcpy(to, from, side->row_bytes);
+            } else {
+              EncodeKvRow(side->type, x.data(), d, to,
+                          page + layout.ParamOffset(*side, h, in_page));
+            }
+          }
+          const auto position = static_cast<int32_t>(r);
+          std::memcpy(page + layout.PositionOffset(h, in_page), &position, sizeof position);
+        }
+      }
+      EXPECT_EQ(arena.Read(), expected) << "from " << KvTypeName(type) << " d " << d;
     }
   }
 }
@@ -223,115 +262,9 @@ TEST_P(DeviceKernelsTest, PerturbationIsTheProcessorsOrItsNeighbour) {
   EXPECT_LE(different, elements / 1000);
 }
 
-// ---- decode attention ----
-
-const AttentionShape kShapes[] = {
-    {9, 3, 64, 16},   {4, 4, 64, 7},   {14, 2, 40, 13},  // a group of 7; odd pages
-    {4, 1, 128, 300},                                    // pages longer than a split
-    {5, 1, 6, 1},     {9, 1, 72, 16},  {2, 1, 256, 5},
-    {6, 2, 264, 9},   {3, 1, 512, 16}, {2, 2, 511, 4},
-};
-
-TEST_P(DeviceKernelsTest, AttentionAgreesWithDoublePrecision) {
-  std::mt19937 random(6);
-  for (const AttentionShape& shape : kShapes) {
-    const DeviceSequences sequences(random, type_, shape, kRagged);
-    sequences.Compare(sequences.Run(device_.get(), true), GetParam().attention_tolerance, true);
-    if (HasFatalFailure()) return;
-  }
-}
-
-TEST_P(DeviceKernelsTest, AttentionBitsDoNotDependOnCompanyPagesOrBounds) {
-  std::mt19937 random(7);
-  for (const AttentionShape& shape : {kShapes[0], kShapes[2], kShapes[3]}) {
-    const DeviceSequences sequences(random, type_, shape, kRagged);
-    const DeviceSequences::Result expected = sequences.Run(device_.get(), true);
-    EXPECT_EQ(sequences.Run(device_.get(), 0, kRagged.size(), true, 2, 1000), expected);
-    EXPECT_TRUE(
-        DeviceSequences::Result::SameBits(sequences.Run(device_.get(), false).out, expected.out))
-        << "without mass";
-    size_t mass_at = 0;
-    const size_t floats = static_cast<size_t>(shape.heads * shape.d);
-    for (size_t s = 0; s < kRagged.size(); ++s) {
-      const DeviceSequences::Result alone = sequences.Run(device_.get(), s, s + 1, true, 3);
-      EXPECT_EQ(std::memcmp(alone.out.data(), &expected.out[s * floats], floats * sizeof(float)),
-                0);
-      EXPECT_TRUE(
-          std::equal(alone.mass.begin(), alone.mass.end(),
-                     expected.mass.begin() + static_cast<ptrdiff_t>(mass_at),
-                     [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }))
-          << "sequence " << s << " alone";
-      mass_at += alone.mass.size();
-    }
-  }
-}
-
-TEST_P(DeviceKernelsTest, AttentionOfLargeScoresAndOfDenormals) {
-  std::mt19937 random(10);
-  DeviceSequences large(random, type_, {2, 1, 16, 8}, {600});
-  for (float& q : large.q_) q *= 1000;
-  large.Compare(large.Run(device_.get(), false), 1e-3, false);
-
-  DeviceSequences small(random, type_, {2, 1, 16, 8}, {300});
-  for (size_t i = 0; i < small.v_[0].values.size(); ++i) {
-    const float tiny = static_cast<float>(small.v_[0].values[i]) * 1e-40f;
-    if (type_ == KvType::kF32) {
-      std::memcpy(&small.v_[0].bytes[i * 4], &tiny, 4);
-    } else {
-      const uint16_t rounded = FloatToBf16(tiny);
-      std::memcpy(&small.v_[0].bytes[i * 2], &rounded, 2);
-    }
-    small.v_[0].values[i] = Number(type_, &small.v_[0].bytes[i * KvTypeBytes(type_)]);
-  }
-  const DeviceSequences::Result result = small.Run(device_.get(), false);
-  EXPECT_TRUE(std::any_of(result.out.begin(), result.out.end(), [](float x) { return x != 0; }));
-  // The weights sum to up to 300 before the division: each denormal step counts.
-  small.Compare(result, 1e-2, false, 1e-40);
-}
-
-TEST_P(DeviceKernelsTest, AttentionIgnoresAKeyAtMinusInfinity) {
-  std::mt19937 random(11);
-  DeviceSequences sequences(random, type_, {2, 1, 16, 8}, {300});
-  for (float& q : sequences.q_) q = std::abs(q) + 0.1f;
-  for (int64_t row : {0, 17, 299}) {
-    const size_t element = sequences.Element(0, 0, row, 5);
-    sequences.k_[0].values[element] = -std::numeric_limits<double>::infinity();
-    const uint32_t bits = 0xff800000u;
-    std::memcpy(&sequences.k_[0].bytes[element * KvTypeBytes(type_)],
-                reinterpret_cast<const std::byte*>(&bits) + (type_ == KvType::kF32 ? 0 : 2),
-                KvTypeBytes(type_));
-  }
-  sequences.Compare(sequences.Run(device_.get(), false), GetParam().attention_tolerance, false);
-}
-
-// Threads that have no row left read the last one again: it must not be counted twice, or as 0
-// times infinity.
-TEST_P(DeviceKernelsTest, AttentionOverAnInfiniteValueIsInfinite) {
-  std::mt19937 random(12);
-  DeviceSequences sequences(random, type_, {2, 1, 16, 8}, {300});
-  const uint32_t bits = 0x7f800000u;
-  std::memcpy(&sequences.v_[0].bytes[sequences.Element(0, 0, 299, 3) * KvTypeBytes(type_)],
-              reinterpret_cast<const std::byte*>(&bits) + (type_ == KvType::kF32 ? 0 : 2),
-              KvTypeBytes(type_));
-  const std::vector<float> out = sequences.Run(device_.get(), false).out;
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (i % 16 == 3) {
-      EXPECT_EQ(out[i], std::numeric_limits<float>::infinity()) << i;
-    } else {
-      EXPECT_TRUE(std::isfinite(out[i])) << i;
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    All, DeviceKernelsTest,
-    testing::Values(Case{DeviceKind::kCpu, KvType::kF32, 2e-6, 6e-8},
-                    Case{DeviceKind::kCpu, KvType::kBf16, 2e-6, 0x1p-8 + 1e-7},
-                    Case{DeviceKind::kCudaOnHost, KvType::kF32, 2e-6, 6e-8},
-                    Case{DeviceKind::kCudaOnHost, KvType::kBf16, 2e-6, 0x1p-8 + 1e-7},
-                    Case{DeviceKind::kCuda, KvType::kF32, 2e-6, 6e-8},
-                    Case{DeviceKind::kCuda, KvType::kBf16, 2e-6, 0x1p-8 + 1e-7}),
-    CaseName);
+INSTANTIATE_TEST_SUITE_P(All, DeviceKernelsTest, testing::ValuesIn(FloatCases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(All, DeviceStoredRowsTest, testing::ValuesIn(StoredCases()),
+                         StoredCaseName);
 
 // ---- what the CUDA seam refuses ----
 

@@ -7,21 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/kv_codec.h"
 #include "tests/kernels/device.h"
 #include "tests/kernels/random.h"
 
 namespace ripplekv {
-
-inline double Number(KvType type, const std::byte* p) {
-  if (type == KvType::kF32) {
-    float f;
-    std::memcpy(&f, p, 4);
-    return f;
-  }
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return Bf16ToFloat(h);
-}
 
 struct AttentionShape {
   int heads, kv_heads, d, rows_per_page;
@@ -31,19 +21,42 @@ inline const std::vector<int64_t> kRagged = {1, 3, 0, 255, 256, 257, 700, 17};
 // Nothing skipped, all skipped, whole splits, parts of splits.
 inline const std::vector<int64_t> kFirstMassRows = {0, 2, 0, 255, 100, 256, 531, 16};
 
+/// The keys or the values of a sequence as pages store them, [kv_heads, rows], and the exact values
+/// that they stand for.
+struct StoredRows {
+  StoredRows(std::mt19937& random, KvType type, int64_t rows, int d)
+      : row_bytes(KvRowBytes(type, d)),
+        param_bytes(KvParamBytes(type, d)),
+        bytes(static_cast<size_t>(rows) * row_bytes),
+        params(static_cast<size_t>(rows) * param_bytes),
+        values(static_cast<size_t>(rows * d)) {
+    std::vector<float> read(static_cast<size_t>(d));
+    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+      const std::vector<float> x = RandomFloats(random, read.size());
+      std::byte* row = bytes.data() + r * row_bytes;
+      std::byte* param = params.data() + r * param_bytes;
+      EncodeKvRow(type, x.data(), d, row, param);
+      DecodeKvRow(type, row, param, d, read.data());
+      std::copy(read.begin(), read.end(), values.begin() + static_cast<ptrdiff_t>(r) * d);
+    }
+  }
+  size_t row_bytes, param_bytes;
+  std::vector<std::byte> bytes, params;
+  std::vector<double> values;
+};
+
 /// Sequences of random rows, and a device's copies of them in pages that lie anywhere.
 class DeviceSequences {
  public:
-  DeviceSequences(std::mt19937& random, KvType type, const AttentionShape& shape,
+  DeviceSequences(std::mt19937& random, KvTypes stored, const AttentionShape& shape,
                   std::vector<int64_t> rows)
       : shape_(shape), rows_(std::move(rows)) {
     layout_ = KvPageLayout::For(
-        type, shape.kv_heads, shape.d,
-        KvPageLayout::BytesForRowsPerPage(type, shape.kv_heads, shape.d, shape.rows_per_page));
+        stored, KvType::kF32, shape.kv_heads, shape.d,
+        KvPageLayout::BytesForRowsPerPage(stored, shape.kv_heads, shape.d, shape.rows_per_page));
     for (int64_t n : rows_) {
-      const size_t elements = static_cast<size_t>(shape.kv_heads * n * shape.d);
-      k_.push_back(RandomKv(random, type, elements));
-      v_.push_back(RandomKv(random, type, elements));
+      k_.emplace_back(random, stored.k, shape.kv_heads * n, shape.d);
+      v_.emplace_back(random, stored.v, shape.kv_heads * n, shape.d);
     }
     q_ = RandomFloats(random, rows_.size() * static_cast<size_t>(shape.heads * shape.d));
   }
@@ -178,19 +191,25 @@ class DeviceSequences {
   const AttentionShape shape_;
   const std::vector<int64_t> rows_;
   KvPageLayout layout_;
-  std::vector<KvData> k_, v_;
+  std::vector<StoredRows> k_, v_;
   std::vector<float> q_;
 
  private:
   void Fill(size_t s, const size_t* order, std::vector<std::byte>& arena) const {
-    const size_t bytes = static_cast<size_t>(shape_.d) * KvTypeBytes(layout_.type);
+    const auto put = [&](const StoredRows& from, const KvSide& side, size_t row, int h, int in_page,
+                         std::byte* page) {
+      std::copy_n(from.bytes.begin() + static_cast<ptrdiff_t>(row * from.row_bytes), from.row_bytes,
+                  page + layout_.RowOffset(side, h, in_page));
+      std::copy_n(from.params.begin() + static_cast<ptrdiff_t>(row * from.param_bytes),
+                  from.param_bytes, page + layout_.ParamOffset(side, h, in_page));
+    };
     for (int64_t r = 0; r < rows_[s]; ++r) {
       std::byte* page = &arena[order[r / layout_.rows_per_page] * layout_.page_bytes];
       const int in_page = static_cast<int>(r % layout_.rows_per_page);
       for (int h = 0; h < shape_.kv_heads; ++h) {
-        const size_t source = static_cast<size_t>(h * rows_[s] + r) * bytes;
-        std::memcpy(page + layout_.KeyOffset(h, in_page), &k_[s].bytes[source], bytes);
-        std::memcpy(page + layout_.ValueOffset(h, in_page), &v_[s].bytes[source], bytes);
+        const auto row = static_cast<size_t>(h * rows_[s] + r);
+        put(k_[s], layout_.k, row, h, in_page, page);
+        put(v_[s], layout_.v, row, h, in_page, page);
       }
     }
   }

@@ -29,6 +29,9 @@ struct uint3 {
 struct alignas(8) float2 {
   float x, y;
 };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -130,6 +133,15 @@ inline unsigned __float_as_uint(float x) {
   unsigned bits;
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
+}
+/// Bytes of a (0 to 3) and b (4 to 7), chosen by the selector's nibbles.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t both = uint64_t{b} << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    result |= static_cast<unsigned>(both >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  }
+  return result;
 }
 inline void sincospi(double x, double* sine, double* cosine) {
   *sine = static_cast<double>(std::sin(x * 3.14159265358979323846264338327950288L));
