@@ -6,7 +6,6 @@ namespace {
 
 constexpr int kSplit = kDecodeAttentionSplitRows;
 constexpr int kMaxChunks = kDecodeAttentionMaxHeadDim / kChunk;
-constexpr int kStride = 4;  // rows between two prefetches
 
 #if defined(__AVX512F__)
 constexpr int kMaxQueries = 3;   // of a group at a time
@@ -277,7 +276,7 @@ RIPPLEKV_INLINE void WeighChunks(const Rows& rows, Softmax<queries>& softmax, in
         stride = kLanes;
       }
       for (; r < end; ++r, ++weights) {
-        if (first && r % kStride == 0) ahead.Next(kStride);
+        if (first) ahead.Next(1);
         Chunk value[chunks];
         Unroll<chunks>([&](auto c) RIPPLEKV_INLINE_LAMBDA {
           value[c.value] = chunks == 1 ? run.LoadUpTo<type>(r, chunk, channels)
