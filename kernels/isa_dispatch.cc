@@ -110,8 +110,8 @@ void SwiGlu(const float* gate, const float* up, int64_t n, float* out, Isa isa) 
 }
 
 void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end, Isa isa) {
-  ForIsa(isa, isa_base::WindowScores, isa_v3::WindowScores, isa_v4::WindowScores)(args, head_begin,
-                                                                                  head_end);
+  ForIsa(isa, isa_base::WindowScores, isa_v3::WindowScores, isa_v4::WindowScores,
+         isa_v4dot::WindowScores)(args, head_begin, head_end);
 }
 
 }  // namespace ripplekv

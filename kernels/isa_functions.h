@@ -46,6 +46,10 @@ RIPPLEKV_DECLARE_KERNELS(isa_v3)
 RIPPLEKV_DECLARE_KERNELS(isa_v4)
 
 namespace isa_v4dot {
+void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end);
+}
+
+namespace isa_v4dot {
 void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);
 void ExpandPanelRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out);
 void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, uint16_t* out);

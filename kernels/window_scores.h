@@ -29,7 +29,8 @@ struct WindowScoresArgs {
   float* scores = nullptr;  // [heads, T - w]
 };
 
-/// For each query head of [head_begin, head_end), in fp32:
+/// For each query head of [head_begin, head_end), in fp32 (bf16 numbers multiply exactly, also by
+/// kV4Dot's dot products of pairs, which count subnormal ones as 0):
 ///   A = softmax(q k^T / sqrt(d)), causal inside the window;  a[u] = mean of A[:, u] over the w
 ///   queries, u < T - w; scores = a pooled along u with stride 1 and kernel / 2 padding: max over
 ///   what exists, or the mean with zeros counted (torch's avg_pool1d).

@@ -29,10 +29,22 @@ class Block {
            head / (args.heads / args.kv_heads) * args.kv_head_stride) {
     const T* q = static_cast<const T*>(args.q);
     const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(args.head_dim));
+    if (ByPairs()) {
+      for (int i = 0; i < kQueries; ++i) {
+        const bool exists = first + i < args.window;
+        const T* row = q + (static_cast<int64_t>(first + i) * args.heads + head) * args.head_dim;
+        for (int c = 0; c < args.head_dim; ++c) {
+          const T value = exists ? row[c] : T{};
+          __builtin_memcpy(reinterpret_cast<char*>(query_ + c / 2 * kQueries + i) +
+                               static_cast<uint64_t>(c % 2) * sizeof(T),
+                           &value, sizeof value);
+        }
+      }
+    }
     for (int i = 0; i < kQueries; ++i) {
       const bool exists = first + i < args.window;
       const T* row = q + (static_cast<int64_t>(first + i) * args.heads + head) * args.head_dim;
-      for (int c = 0; c < args.head_dim; ++c) {
+      for (int c = 0; c < args.head_dim && !ByPairs(); ++c) {
         query_[c * kQueries + i] = exists ? ToFloat(row[c]) * scale : 0.0f;
       }
       position_[i] = static_cast<float>(first + i);
@@ -107,8 +119,58 @@ class Block {
     return LoadAs<float>(&bits);
   }
 
+  /// Whether scores come from dot products of bf16 pairs: query_ then holds the queries' columns c
+  /// and c + 1 side by side, unscaled.
+  RIPPLEKV_INLINE bool ByPairs() const {
+#if defined(__AVX512BF16__)
+    return sizeof(T) == sizeof(uint16_t) && args_.head_dim % 2 == 0;
+#else
+    return false;
+#endif
+  }
+
+#if defined(__AVX512BF16__)
+  RIPPLEKV_INLINE void PairScores(int64_t u, Vec (&s)[kKeys][kQueryVecs]) {
+    const int d = args_.head_dim;
+    const T* keys = k_ + u * d;
+    alignas(64) T rest[kKeys * kMaxDim];
+    if (u + kKeys > args_.rows) {
+      const uint64_t bytes = static_cast<uint64_t>((args_.rows - u) * d) * sizeof(T);
+      __builtin_memset(rest, 0, sizeof rest);
+      __builtin_memcpy(rest, keys, bytes);
+      keys = rest;
+    }
+    __m512 sums[kKeys][kQueryVecs];
+    Unroll<kKeys>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+      Unroll<kQueryVecs>([&](auto j) RIPPLEKV_INLINE_LAMBDA { sums[i.value][j.value] = Zero().v; });
+    });
+    for (int64_t c = 0; c < d; c += 2) {
+      __m512bh q[kQueryVecs];
+      Unroll<kQueryVecs>([&](auto j) RIPPLEKV_INLINE_LAMBDA {
+        q[j.value] = (__m512bh)_mm512_loadu_si512(query_ + c / 2 * kQueries + j.value * kLanes);
+      });
+      Unroll<kKeys>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+        const __m512bh key =
+            (__m512bh)_mm512_set1_epi32(LoadAs<int32_t>(keys + i.value * int64_t{d} + c));
+        Unroll<kQueryVecs>([&](auto j) RIPPLEKV_INLINE_LAMBDA {
+          sums[i.value][j.value] = _mm512_dpbf16_ps(sums[i.value][j.value], key, q[j.value]);
+        });
+      });
+    }
+    const Vec scale = Set(1.0f / __builtin_sqrtf(static_cast<float>(d)));
+    Unroll<kKeys>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+      Unroll<kQueryVecs>([&](auto j) RIPPLEKV_INLINE_LAMBDA {
+        s[i.value][j.value] = Mul({sums[i.value][j.value]}, scale);
+      });
+    });
+  }
+#endif
+
   /// Scores of keys u ... u + kKeys - 1; rows that do not exist count as zeros.
   RIPPLEKV_INLINE void Scores(int64_t u, Vec (&s)[kKeys][kQueryVecs]) {
+#if defined(__AVX512BF16__)
+    if (ByPairs()) return PairScores(u, s);
+#endif
     const int d = args_.head_dim;
     alignas(64) float keys[kKeys][kMaxDim];
     for (int i = 0; i < kKeys; ++i) {
