@@ -8,6 +8,9 @@
 #include <sstream>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace ripplekv {
 namespace {
 
@@ -27,8 +30,9 @@ std::vector<std::string> Groups(const std::string& controller) {
     const size_t first = line.find(':');
     const size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    if (controllers.find("," + controller + ",") == std::string::npos) continue;
+    const std::string controllers =
+        absl::StrCat(",", line.substr(first + 1, second - first - 1), ",");
+    if (!absl::StrContains(controllers, absl::StrCat(",", controller, ","))) continue;
     for (std::string path = line.substr(second + 1); path.size() > 1;
          path.resize(path.rfind('/'))) {
       groups.push_back(path);
