@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -12,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string Write(const std::string& bytes) {
-  const std::string path = testing::TempDir() + "/input_file_test.txt";
+  const std::string path = testing::TempDir() + "/input_file_test_" + std::to_string(getpid());
   std::ofstream(path, std::ios::binary) << bytes;
   return path;
 }

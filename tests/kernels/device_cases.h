@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct Case {
   double perturbation_tolerance;  // relative to the result and the noise
 };
 
+inline void PrintTo(const Case& c, std::ostream* out) {
+  *out << DeviceName(c.device) << " " << KvTypeName(c.type);
+}
+
 inline std::string CaseName(const testing::TestParamInfo<Case>& info) {
   return std::string(DeviceName(info.param.device)) +
          (info.param.type == KvType::kF32 ? "F32" : "Bf16");
@@ -54,6 +59,10 @@ struct StoredCase {
   KvTypes types;
   double attention_tolerance;
 };
+
+inline void PrintTo(const StoredCase& c, std::ostream* out) {
+  *out << DeviceName(c.device) << " " << KvTypeName(c.types.k) << " " << KvTypeName(c.types.v);
+}
 
 inline std::string StoredCaseName(const testing::TestParamInfo<StoredCase>& info) {
   const KvTypes types = info.param.types;
