@@ -14,7 +14,7 @@ from service import error_details, generate, stubs, wait_until
 SMALL = {"examples": 2, "prefix_tokens": 128, "window_tokens": 16}
 LAYERS = 4
 # Seconds of work for the small model: long enough to meet while it runs.
-LONG = {"examples": 300, "prefix_tokens": 384, "window_tokens": 32}
+LONG = {"examples": 350, "prefix_tokens": 256, "window_tokens": 160}
 
 
 @pytest.fixture(scope="module")
@@ -496,10 +496,10 @@ def test_without_a_profile(start_server, tiny_model_path):
 
 def test_it_serves_with_the_uniform_plan_until_the_profile_is_there(start_server, tiny_model_path):
     server = start_server(
-        model=tiny_model_path, calibration_examples=300, calibration_prefix=384, calibration_window=32
+        model=tiny_model_path, calibration_examples=350, calibration_prefix=256, calibration_window=160
     )
     assert plan_source(server) == stubs().profile.PLAN_SOURCE_UNIFORM
-    assert "calibrating" in server.model().plan_status and "300 examples" in server.model().plan_status
+    assert "calibrating" in server.model().plan_status and "350 examples" in server.model().plan_status
     assert server.metrics()['ripplekv_plan_info{source="uniform"}'] == 1
     assert "plan_in_force source=uniform" in server.log_text()
     # A request does not wait for the measurement.
@@ -520,9 +520,9 @@ def test_waiting_for_the_profile(start_server, tiny_model_path):
     server = start_server(
         wait=False,
         model=tiny_model_path,
-        calibration_examples=300,
-        calibration_prefix=384,
-        calibration_window=32,
+        calibration_examples=350,
+        calibration_prefix=256,
+        calibration_window=160,
         wait_for_profile=True,
     )
     server.wait_for_log("calibration_started")
@@ -559,7 +559,7 @@ def slow_start(start_server, model, **more):
     server = start_server(
         model=model,
         min_positions=0,
-        calibration_examples=100,
+        calibration_examples=350,
         calibration_prefix=LONG["prefix_tokens"],
         calibration_window=LONG["window_tokens"],
         **more,

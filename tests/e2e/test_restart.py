@@ -14,7 +14,7 @@ from service import Server, free_port, generate, stubs, wait_until
 from tiny_model import write_tiny_llama
 
 QUICK = {"calibration_examples": 2, "calibration_prefix": 128, "calibration_window": 16}
-LONG = {"calibration_examples": 300, "calibration_prefix": 384, "calibration_window": 32}
+LONG = {"calibration_examples": 350, "calibration_prefix": 256, "calibration_window": 160}
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_sigkill_during_calibration(start, tmp_path):
     server = start(**LONG)
     assert serves(server)
     wait_for_profile(server)
-    assert get_profile(server).examples_measured == 300
+    assert get_profile(server).examples_measured == LONG["calibration_examples"]
     assert not server.events("profile_file_not_used")
     assert len(profile_files(folder)) == 1
 
@@ -305,7 +305,7 @@ def test_the_calibration_server_comes_late_and_goes_early(start, tmp_path):
     assert serves(decode) and not has_profile(decode)
     start("ripplekv-calibration-server", **options)
     wait_for_profile(decode)
-    assert get_profile(decode).examples_measured == 300
+    assert get_profile(decode).examples_measured == LONG["calibration_examples"]
 
 
 def test_a_measurement_cancelled_at_the_calibration_server_is_not_asked_for_again(start, tmp_path):
