@@ -346,7 +346,7 @@ def main():
             clients=3, prompt_tokens=7900, rounds=5, alone_seconds=4.0)  # fmt: skip
     command(batch, "Tokens a second of sequences that decode together, beside one alone.",
             clients=8, prompt_tokens=512, new_tokens=128, rounds=5)  # fmt: skip
-    command(memory, "Long prompts together in a --kv-memory of their plans, their output and one full layer, + 5 %.",
+    command(memory, "Long prompts together in a --kv-memory of their plans, their output and one full layer, + 5 %%.",
             clients=8, prompt_tokens=7900, new_tokens=64)  # fmt: skip
     command(calibrate, "A calibration alone and while clients stream.",
             clients=4, examples=6, prefix_tokens=512, rounds=3, alone_seconds=4.0)  # fmt: skip
