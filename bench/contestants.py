@@ -15,6 +15,9 @@ from service import Server, stubs
 
 PEERS = SOURCE / "build" / "peers"
 
+# What the caller set for its own threads (OMP_WAIT_POLICY, say) would slow some contestants down and not others.
+OWN_THREADS = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "KMP_"))}
+
 
 class LineProcess:
     """A process that answers one JSON object a line with another."""
@@ -28,7 +31,7 @@ class LineProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**os.environ, **(environment or {})},
+                env={**OWN_THREADS, **(environment or {})},
             )
 
     def read(self):
