@@ -6,16 +6,9 @@ import re
 import subprocess
 
 from bench_server import SOURCE
+from rounding import rounded
 
 FIGURES = (("prefill", "prefill, tokens/s"), ("decode", "decode, tokens/s"))
-
-
-def rounded(value):
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {name: rounded(v) for name, v in value.items()}
-    return [rounded(v) for v in value] if isinstance(value, list) else value
 
 
 def short(figures):

@@ -24,6 +24,7 @@ import sys
 
 from bench_server import SOURCE, endless, gaps_between, idle, make_contexts, now, quantile, server_of, streaming
 from compare_kvpress import prompt_ids
+from rounding import rounded
 from service import stubs
 from streams import aio_stubs, capacity, offer, stream, until
 
@@ -310,14 +311,6 @@ HELP = {
     "seconds": "how long they are offered",
     "capacity_seconds": "how long the capacity is measured",
 }
-
-
-def rounded(value):
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {name: rounded(v) for name, v in value.items()}
-    return [rounded(v) for v in value] if isinstance(value, list) else value
 
 
 def print_round(arguments, figures):
