@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 
@@ -21,18 +20,13 @@ _stubs = None
 
 
 class Stubs:
-    """The generated modules, by the names of their protos."""
+    """The generated modules, by the names of their protos: those of the Python client, from this checkout."""
 
     def __init__(self):
-        from grpc_tools import protoc
+        sys.path.insert(0, str(SOURCE / "client" / "python"))
+        from make_stubs import use_checkout
 
-        self._folder = tempfile.TemporaryDirectory(prefix="ripplekv-stubs-")
-        protos = sorted(str(p) for p in (SOURCE / "proto").rglob("*.proto"))
-        site = pathlib.Path(protoc.__file__).parent / "_proto"
-        arguments = ["protoc", f"-I{SOURCE / 'proto'}", f"-I{site}"]
-        arguments += [f"--python_out={self._folder.name}", f"--grpc_python_out={self._folder.name}"]
-        assert protoc.main([*arguments, *protos]) == 0, "the protos do not compile"
-        sys.path.insert(0, self._folder.name)
+        use_checkout()
         for name in ("decode", "calibration", "profile"):
             setattr(self, name, importlib.import_module(f"ripplekv.v1.{name}_pb2"))
             if name != "profile":

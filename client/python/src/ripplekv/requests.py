@@ -1,0 +1,90 @@
+"""Requests from plain Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from .v1 import decode_pb2
+
+# Raw text, a chat ({"role": "user", "content": "..."} each) or token ids.
+Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
+# A text or token ids.
+Continuation = str | Sequence[int]
+# A message of the API, or the same as a dictionary: {"size": {"retention": 0.2}, "allocator": {"uniform": {}}}.
+Kv = decode_pb2.KvParams | Mapping[str, Any]
+
+_ROLES = {"system": decode_pb2.ROLE_SYSTEM, "user": decode_pb2.ROLE_USER, "assistant": decode_pb2.ROLE_ASSISTANT}
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Named as in SamplingParams, StoppingParams and OutputParams of decode.proto, where ranges and defaults stand."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    seed: int
+    logit_bias: Mapping[int, float]
+    max_tokens: int
+    min_tokens: int
+    stop_strings: Sequence[str]
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool
+    logprobs: int
+    next_token_kl: bool
+
+
+_GROUPS = {
+    "sampling": {field.name for field in decode_pb2.SamplingParams.DESCRIPTOR.fields},
+    "stopping": {field.name for field in decode_pb2.StoppingParams.DESCRIPTOR.fields},
+    "output": {field.name for field in decode_pb2.OutputParams.DESCRIPTOR.fields},
+}
+
+
+def prompt_fields(prompt: Prompt | None) -> dict[str, Any]:
+    """The field of a request's oneof `prompt`."""
+    if prompt is None:
+        return {}
+    if isinstance(prompt, str):
+        return {"text": prompt}
+    items = list(prompt)
+    if items and isinstance(items[0], Mapping):
+        return {"chat": decode_pb2.ChatPrompt(messages=[_message(item) for item in items])}
+    return {"token_ids": decode_pb2.TokenIdsPrompt(ids=items)}
+
+
+def _message(message: Any) -> decode_pb2.ChatMessage:
+    if not isinstance(message, Mapping) or set(message) != {"role", "content"}:
+        raise ValueError(f"{message!r} is no message of a chat: it must have 'role' and 'content' and nothing else")
+    if message["role"] not in _ROLES:
+        raise ValueError(f"role is {message['role']!r}: must be one of {', '.join(_ROLES)}")
+    return decode_pb2.ChatMessage(role=_ROLES[message["role"]], content=message["content"])
+
+
+def continuation_of(continuation: Continuation) -> decode_pb2.Continuation:
+    if isinstance(continuation, str):
+        return decode_pb2.Continuation(text=continuation)
+    return decode_pb2.Continuation(token_ids=decode_pb2.TokenIdsPrompt(ids=continuation))
+
+
+def kv_fields(kv: Kv | None) -> dict[str, Any]:
+    if kv is None:
+        return {}
+    return {"kv": kv if isinstance(kv, decode_pb2.KvParams) else decode_pb2.KvParams(**kv)}
+
+
+def generate_request(
+    prompt: Prompt, context_id: str, kv: Kv | None, options: Mapping[str, Any]
+) -> decode_pb2.GenerateRequest:
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in options.items():
+        group = next((g for g, names in _GROUPS.items() if name in names), None)
+        if group is None:
+            known = ", ".join(sorted(name for names in _GROUPS.values() for name in names))
+            raise TypeError(f"'{name}' is no option of generate; there are {known}")
+        groups.setdefault(group, {})[name] = value
+    return decode_pb2.GenerateRequest(context_id=context_id, **prompt_fields(prompt), **kv_fields(kv), **groups)
