@@ -72,14 +72,6 @@ size_t KvPageLayout::BytesForRowsPerPage(KvTypes stored, int kv_heads, int head_
   return Align(layout.page_bytes);
 }
 
-size_t KvPageLayout::RowBytes(KvTypes stored, int kv_heads, int head_dim) {
-  size_t bytes = sizeof(int32_t);
-  for (KvType type : {stored.k, stored.v}) {
-    bytes += KvRowBytes(type, head_dim) + KvParamBytes(type, head_dim);
-  }
-  return static_cast<size_t>(kv_heads) * bytes;
-}
-
 void KvPageLayout::CopyRows(const std::byte* from_page, int from, std::byte* to_page, int to,
                             int kv_head, int rows) const {
   const auto n = static_cast<size_t>(rows);

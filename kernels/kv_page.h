@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "kernels/kv_type.h"
 
@@ -44,7 +45,13 @@ struct KvPageLayout {
   /// The smallest page (a multiple of 64 bytes) that holds `rows` rows.
   static size_t BytesForRowsPerPage(KvTypes stored, int kv_heads, int head_dim, int rows);
   /// What one row of all KV heads takes: keys, values and positions.
-  static size_t RowBytes(KvTypes stored, int kv_heads, int head_dim);
+  static constexpr size_t RowBytes(KvTypes stored, int kv_heads, int head_dim) {
+    size_t bytes = sizeof(int32_t);
+    for (const KvType type : {stored.k, stored.v}) {
+      bytes += KvRowBytes(type, head_dim) + KvParamBytes(type, head_dim);
+    }
+    return static_cast<size_t>(kv_heads) * bytes;
+  }
   size_t RowBytes() const { return RowBytes({k.type, v.type}, kv_heads, head_dim); }
 
   KvTypes stored() const { return {k.type, v.type}; }

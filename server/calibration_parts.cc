@@ -54,6 +54,10 @@ absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& optio
   spec.min_positions = options.min_positions;
   spec.selector = options.selector();
   spec.sinks = options.sinks;
+  spec.kv_types = model.kv_types;
+  spec.kv_shape = {.kv_heads = model.config.kv_heads,
+                   .head_dim = model.config.head_dim,
+                   .compute = model.compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16};
   ProfileKey key;
   key.model_fingerprint = model.fingerprint;
   key.compute_type = ComputeTypeName(model.compute);

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/kv_type.h"
 
 namespace ripplekv {
 
@@ -45,11 +46,13 @@ struct BudgetRequest {
 // Positions per KV head that each layer keeps of one prompt.
 struct LayerBudgets {
   std::vector<int64_t> layer;  // b_l, each in [min(floor, T), T]
+  std::vector<KvTypes> types;  // what each layer's rows are stored in; filled by Plan
   int64_t total = 0;           // B in force: the exact sum of `layer`
   int64_t requested = 0;       // B as `size` asks for it
   bool raised = false;         // by min_positions
   bool clamped = false;        // to [L * min(floor, T), L * T]; `total` is the clamped value
   bool full = false;           // every b_l = T: the prompt is not compressed
+  int64_t bytes = 0;           // of the rows; filled by Plan, 0 where it knows no KvShape
 
   bool operator==(const LayerBudgets&) const = default;
 };

@@ -34,11 +34,15 @@ absl::StatusOr<Plan> Plan::Make(PlanSpec spec) {
 
 absl::StatusOr<LayerBudgets> Plan::BudgetsFor(int64_t prompt_tokens,
                                               const std::optional<Size>& size_override) const {
-  return ShareBudget({.prompt_tokens = prompt_tokens,
-                      .size = size_override.value_or(spec_.size),
-                      .min_positions = spec_.min_positions,
-                      .floor = floor()},
-                     multipliers_);
+  absl::StatusOr<LayerBudgets> budgets = ShareBudget({.prompt_tokens = prompt_tokens,
+                                                      .size = size_override.value_or(spec_.size),
+                                                      .min_positions = spec_.min_positions,
+                                                      .floor = floor()},
+                                                     multipliers_);
+  if (!budgets.ok()) return budgets.status();
+  budgets->types.assign(budgets->layer.size(), spec_.kv_types);
+  budgets->bytes = budgets->total * spec_.kv_shape.RowBytes(spec_.kv_types);
+  return budgets;
 }
 
 absl::StatusOr<Plan> Plan::With(const std::optional<Allocator>& allocator,

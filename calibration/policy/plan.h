@@ -9,7 +9,11 @@
 #include "absl/status/statusor.h"
 #include "calibration/policy/allocator.h"
 #include "calibration/policy/budgets.h"
+#include "calibration/policy/damage_table.h"
+#include "calibration/policy/kv_shape.h"
 #include "calibration/policy/selector.h"
+#include "calibration/policy/size_curve.h"
+#include "kernels/kv_type.h"
 
 namespace ripplekv {
 
@@ -26,6 +30,13 @@ struct PlanSpec {
   // request may override it.
   std::vector<double> sensitivity;
   std::string profile_id;
+  // Measured with the profile where calibration was asked to; else empty.
+  std::vector<double> local_response;  // layer-local signal, one a layer
+  DamageTable damage;
+  SizeCurve size_curve;
+  // What rows are stored in, and what they are.
+  KvTypes kv_types = KvType::kBf16;
+  KvShape kv_shape;
 };
 
 // What pools are sized from: turns a prompt length into the positions each layer keeps. Immutable;
@@ -50,7 +61,8 @@ class Plan {
   // Fewest positions a layer keeps: sinks + selector window + 1.
   int64_t floor() const { return spec_.sinks + SelectorWindow(spec_.selector) + 1; }
 
-  // b_l for a prompt of 1 to kMaxPromptTokens tokens, by the plan's size or the one given.
+  // b_l and the types of rows for a prompt of 1 to kMaxPromptTokens tokens, by the plan's size or
+  // the one given.
   absl::StatusOr<LayerBudgets> BudgetsFor(int64_t prompt_tokens,
                                           const std::optional<Size>& size_override = {}) const;
 

@@ -34,6 +34,18 @@ TEST(PlanTest, SharesByTheProfile) {
   EXPECT_EQ(budgets.total, 1200);
 }
 
+TEST(PlanTest, SaysWhatRowsAreStoredInAndTheirBytes) {
+  PlanSpec spec = Spec();
+  spec.kv_types = {KvType::kInt8, KvType::kInt4};
+  EXPECT_EQ(Plan::Make(spec)->BudgetsFor(4000)->bytes, 0);
+  spec.kv_shape = {.kv_heads = 3, .head_dim = 64};
+  const LayerBudgets budgets = *Plan::Make(spec)->BudgetsFor(4000);
+  EXPECT_THAT(budgets.types, ElementsAre(spec.kv_types, spec.kv_types, spec.kv_types));
+  // A KV head's row: 64 bytes and a scale of 4; 32 bytes and two groups' scale and minimum of 4; a
+  // position of 4.
+  EXPECT_EQ(budgets.bytes, 1200 * 3 * (64 + 4 + 32 + 2 * 4 + 4));
+}
+
 TEST(PlanTest, RequestsOverrideSizeAllocatorAndSelector) {
   const Plan plan = *Plan::Make(Spec());
   EXPECT_EQ(plan.BudgetsFor(4000, TotalPositions{900})->total, 900);
