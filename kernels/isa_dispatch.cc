@@ -11,7 +11,6 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
-#include "kernels/window_scores.h"
 
 namespace ripplekv {
 
@@ -107,11 +106,6 @@ void RmsNormBf16(const float* x, const float* weight, int64_t cols, float epsilo
 
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out, Isa isa) {
   ForIsa(isa, isa_base::SwiGlu, isa_v3::SwiGlu, isa_v4::SwiGlu)(gate, up, n, out);
-}
-
-void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end, Isa isa) {
-  ForIsa(isa, isa_base::WindowScores, isa_v3::WindowScores, isa_v4::WindowScores,
-         isa_v4dot::WindowScores)(args, head_begin, head_end);
 }
 
 }  // namespace ripplekv

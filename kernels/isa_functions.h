@@ -6,11 +6,11 @@
 #include "kernels/argmax.h"
 #include "kernels/decode_attention.h"
 #include "kernels/isa.h"
+#include "kernels/key_scores.h"
 #include "kernels/kv_type.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/panel_linear.h"
 #include "kernels/panel_matrix.h"
-#include "kernels/window_scores.h"
 
 #define RIPPLEKV_DECLARE_KERNELS(isa_namespace)                                                   \
   namespace isa_namespace {                                                                       \
@@ -36,20 +36,22 @@
   void RmsNormBf16(const float* x, const float* weight, int64_t cols, float epsilon, uint16_t* y, \
                    int64_t row_begin, int64_t row_end);                                           \
   void SwiGlu(const float* gate, const float* up, int64_t n, float* out);                         \
-  void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end);                  \
+  void KeyScoresPart(const KeyScoresArgs& args, int head, int query_begin, int query_end,         \
+                     float* scratch, float* sums);                                                \
   }
 
 namespace ripplekv {
+
+/// Queries that KeyScoresPart takes at once; `scratch` holds [rows, lanes].
+inline constexpr int kKeyScoresLanes = 16;
 
 RIPPLEKV_DECLARE_KERNELS(isa_base)
 RIPPLEKV_DECLARE_KERNELS(isa_v3)
 RIPPLEKV_DECLARE_KERNELS(isa_v4)
 
 namespace isa_v4dot {
-void WindowScores(const WindowScoresArgs& args, int head_begin, int head_end);
-}
-
-namespace isa_v4dot {
+void KeyScoresPart(const KeyScoresArgs& args, int head, int query_begin, int query_end,
+                   float* scratch, float* sums);
 void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);
 void ExpandPanelRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out);
 void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, uint16_t* out);

@@ -1,47 +1,59 @@
 // What is neither a linear layer nor attention. Kernels over one row or head run on one thread.
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "bench/kernels/bench.h"
 #include "kernels/gather_rows.h"
+#include "kernels/key_scores.h"
 #include "kernels/kl_divergence.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
 #include "kernels/value_perturbation.h"
-#include "kernels/window_scores.h"
 
 namespace ripplekv {
 namespace {
 
 constexpr int64_t kRows = 2048;
 
-void AddWindowScores(const BenchSetup& setup, Isa isa, const std::string& suffix) {
+void AddKeyScores(const BenchSetup& setup, Isa isa, const std::string& suffix) {
   const Shapes s = setup.shapes;
   for (int64_t rows : {kRows, int64_t{7936}}) {
-    AddBench("window_scores/keys:" + std::to_string(rows) + suffix, [=](benchmark::State& state) {
-      WindowScoresArgs args;
-      args.type = KvType::kBf16;
-      args.heads = s.heads;
-      args.kv_heads = s.kv_heads;
-      args.head_dim = s.head_dim;
-      args.window = 32;
-      args.rows = rows;
-      args.kv_head_stride = rows * s.head_dim;
-      const std::vector<uint16_t> q = RandomBf16(static_cast<size_t>(32 * s.heads * s.head_dim));
-      const std::vector<uint16_t> k =
-          RandomBf16(static_cast<size_t>(s.kv_heads * args.kv_head_stride));
-      std::vector<float> scores(static_cast<size_t>(s.heads * rows));
-      args.q = q.data();
-      args.k = k.data();
-      args.scores = scores.data();
-      const double pairs = 32.0 * static_cast<double>(rows) * s.heads;
-      MeasureAgainst(state, Limit::kBf16Dot, {2 * pairs * s.head_dim, 0}, setup.pool, [&] {
-        setup.pool->ParallelFor(s.heads, 1, [&](int64_t begin, int64_t end) {
-          WindowScores(args, static_cast<int>(begin), static_cast<int>(end), isa);
-        });
-      });
-    });
+    for (int queries : {32, 256}) {
+      AddBench("key_scores/keys:" + std::to_string(rows) + "/queries:" + std::to_string(queries) +
+                   suffix,
+               [=](benchmark::State& state) {
+                 KeyScoresArgs args;
+                 args.type = KvType::kBf16;
+                 args.heads = s.heads;
+                 args.kv_heads = s.kv_heads;
+                 args.head_dim = s.head_dim;
+                 args.rows = rows;
+                 args.queries = queries;
+                 args.kv_head_stride = rows * s.head_dim;
+                 args.end = rows - 32;
+                 args.pooling = Pooling::kMax;
+                 std::vector<int32_t> positions(static_cast<size_t>(queries));
+                 std::iota(positions.begin(), positions.end(),
+                           static_cast<int32_t>(rows - queries));
+                 const std::vector<uint16_t> q =
+                     RandomBf16(static_cast<size_t>(queries * s.heads * s.head_dim));
+                 const std::vector<uint16_t> k =
+                     RandomBf16(static_cast<size_t>(s.kv_heads * args.kv_head_stride));
+                 std::vector<float> scores(static_cast<size_t>(s.heads * args.end));
+                 std::vector<float> workspace(
+                     static_cast<size_t>(KeyScoresWorkspaceFloats(args, setup.pool->threads())));
+                 args.positions = positions.data();
+                 args.q = q.data();
+                 args.k = k.data();
+                 args.scores = scores.data();
+                 args.workspace = workspace.data();
+                 const double pairs = static_cast<double>(queries * rows) * s.heads;
+                 MeasureAgainst(state, Limit::kBf16Dot, {2 * pairs * s.head_dim, 0}, setup.pool,
+                                [&] { KeyScores(args, setup.pool, isa); });
+               });
+    }
   }
 }
 
@@ -144,7 +156,7 @@ void AddRestBenches(const BenchSetup& setup) {
   AddPerturbation(setup);
   for (Isa isa : SupportedIsas()) {
     const std::string suffix = std::string("/") + IsaName(isa);
-    AddWindowScores(setup, isa, suffix);
+    AddKeyScores(setup, isa, suffix);
     AddOneThread(setup, isa, suffix);
   }
 }

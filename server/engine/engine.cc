@@ -52,6 +52,7 @@ class Engine::Impl {
         layout_(layout),
         arena_pages_(arena->pages()),
         config_(decoder->config()),
+        threads_(decoder->pool()->threads()),
         shared_(options.max_queue,
                 {.memory_bytes = static_cast<int64_t>(options.context_memory_bytes),
                  .idle = options.context_idle},
@@ -111,6 +112,7 @@ class Engine::Impl {
   const KvPageLayout layout_;
   const int64_t arena_pages_;
   const ModelConfig config_;
+  const int threads_;
 
   EngineShared shared_;
   EngineLoop loop_;
@@ -190,7 +192,7 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
   }
   queued->work_bytes =
       queued->decode_work_bytes +
-      Prefill::WorkBytes(config_, layout_.type, longest, SelectorWindow(queued->plan->selector()));
+      Prefill::WorkBytes(config_, layout_.type, longest, queued->plan->selector(), threads_);
   if (queued->work_bytes > options_.work_memory_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the request's activations take ", queued->work_bytes, " bytes for ", longest,

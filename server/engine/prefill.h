@@ -46,9 +46,10 @@ class Prefill {
   /// Decoder, arena and cache outlive the prefill.
   Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const PrefillSpec& spec);
 
-  /// Bytes that a prefill of so many tokens holds: residual stream, scores, a chunk's and the
-  /// window's queries.
-  static size_t WorkBytes(const ModelConfig& config, KvType type, int64_t tokens, int window);
+  /// Bytes that a prefill of so many tokens holds: residual stream, a chunk's queries, the
+  /// selector's and its scores.
+  static size_t WorkBytes(const ModelConfig& config, KvType type, int64_t tokens,
+                          const SelectorSpec& selector, int threads);
   /// Multiply-adds of one layer for `tokens` tokens over `base` rows: linear layers and attention.
   static int64_t LayerWork(const ModelConfig& config, int64_t tokens, int64_t base);
 
@@ -86,6 +87,7 @@ class Prefill {
   absl::Status EndLayer();
   absl::Status Keep();
   void QueryFloor();
+  void KeepScoringQueries(int64_t begin, int64_t end);
   absl::Status Select(int64_t budget, std::vector<int32_t>& indices);
 
   Decoder* decoder_;
@@ -103,10 +105,14 @@ class Prefill {
   std::vector<float> hidden_;         // [tokens, hidden]
   std::vector<std::byte> q_;          // [chunk, heads, d]
   std::vector<std::byte> attention_;  // [chunk, heads, d]
-  std::vector<std::byte> window_q_;   // [window, heads, d]
-  std::vector<float> scores_;         // [heads, tokens - window]
-  std::vector<float> group_scores_;   // [kv_heads, tokens - window]
-  std::vector<float> floor_hidden_;   // [hidden]: the last token's, by the decode path
+  // Tokens whose queries score the rows, ascending, and the layer's queries of theirs: [n, heads,
+  // d].
+  std::vector<int32_t> scoring_tokens_;
+  std::vector<std::byte> scoring_q_;
+  std::vector<float> scores_;        // [heads, tokens - window]
+  std::vector<float> group_scores_;  // [kv_heads, tokens - window]
+  std::vector<float> score_workspace_;
+  std::vector<float> floor_hidden_;  // [hidden]: the last token's, by the decode path
 };
 
 }  // namespace ripplekv
