@@ -18,6 +18,7 @@ struct ScoreFlags {
   KvFlags kv;
   std::vector<std::string> continuations;
   std::string continuations_file;
+  bool reference = false;
   bool stats = false;
 };
 
@@ -34,6 +35,10 @@ void AddFlags(CLI::App& app, ScoreFlags& flags) {
   flags.prompt.Add(app, /*with_token_ids=*/true);
   flags.context.Add(app);
   flags.kv.Add(app, /*with_growth=*/false);
+  app.add_flag("--reference", flags.reference,
+               "Run the full cache beside the compressed one (its memory, and a second pass): tell "
+               "each continuation's mean KL and how often the most probable token is the same")
+      ->group("Output");
   app.add_flag("--stats", flags.stats,
                "Write the summary (tokens, cache, speed) to standard error although it is not a "
                "terminal")
@@ -84,6 +89,7 @@ absl::StatusOr<v1::ScoreRequest> MakeRequest(const ScoreFlags& flags) {
     SetPrompt(*std::move(prompt), request);
   }
   request.set_context_id(flags.context.id);
+  request.set_reference(flags.reference);
   if (absl::Status wrong = flags.kv.Fill(request); !wrong.ok()) return wrong;
   return request;
 }
@@ -113,6 +119,7 @@ void AddScore(CLI::App& app, Cli& cli) {
       "  ripplekv score --raw -p \"The capital of France is\" -c \" Paris\" -c \" Rome\"\n"
       "  ripplekv score -d report.txt -q \"Was the bridge built?\" -c Yes -c No --retention 0.1\n"
       "  ripplekv score --context ID --raw -p \"Answer:\" --continuations answers.txt\n"
+      "  ripplekv score -f report.txt -c \" In short,\" --retention 0.1 --reference\n"
       "  ripplekv score -c \"Once upon a time\"\n",
       AddFlags, Run);
 }

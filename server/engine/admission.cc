@@ -51,6 +51,9 @@ absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const AdmissionRequest
     admission.target_rows.push_back(target);
     admission.capacity_rows.push_back(capacity);
     admission.pages += layout.PagesFor(capacity) - base / layout.rows_per_page;
+    if (request.full_cache != nullptr) {
+      admission.pages += request.full_cache->PagesFor(request.prompt_tokens);
+    }
   }
   return admission;
 }
@@ -78,14 +81,17 @@ absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const AdmissionReques
     way_out = prompt > 0 ? absl::StrCat("a prompt of up to ", prompt, " tokens would fit",
                                         request.max_tokens > 0 ? " with this max_tokens" : "")
                          : std::string("no prompt fits with this max_tokens");
-    way_out += "; or keep less (retention) or give the server more --kv-memory";
+    way_out += request.full_cache != nullptr
+                   ? "; or score without reference or give the server more --kv-memory"
+                   : "; or keep less (retention) or give the server more --kv-memory";
   }
   return absl::ResourceExhaustedError(
       absl::StrCat("the request needs ", admission->pages, " KV pages (",
                    admission->pages * static_cast<int64_t>(layout.page_bytes), " bytes) for ",
                    admission->budgets.total, " kept positions of ", request.prompt_tokens,
-                   " prompt tokens over ", plan.layers(), " layers and max_tokens ",
-                   request.max_tokens, "; the arena has ", arena_pages, " (",
+                   " prompt tokens over ", plan.layers(), " layers",
+                   request.full_cache != nullptr ? ", the full cache beside them (reference)" : "",
+                   " and max_tokens ", request.max_tokens, "; the arena has ", arena_pages, " (",
                    arena_pages * static_cast<int64_t>(layout.page_bytes), " bytes): ", way_out));
 }
 

@@ -13,6 +13,12 @@
 
 namespace ripplekv {
 
+/// How the rows of a full cache (Score with a reference) lie in pages of the same size: as they
+/// were computed.
+inline KvPageLayout FullCacheLayout(const KvPageLayout& layout) {
+  return KvPageLayout::For(layout.type, layout.kv_heads, layout.head_dim, layout.page_bytes);
+}
+
 /// What of a request decides what it takes.
 struct AdmissionRequest {
   std::optional<Size> size{};  // absent: the plan's
@@ -21,6 +27,9 @@ struct AdmissionRequest {
   int64_t growth_cap = 0;                 // 0: a layer grows with the output
   absl::Span<const int64_t> base_rows{};  // one a layer: a context's; empty: none. Over a context
                                           // every row of the prompt is kept.
+  // Not null: all rows of the prompt are kept besides, in every layer, as this layout stores them
+  // (Score with a reference).
+  const KvPageLayout* full_cache = nullptr;
 };
 
 /// What a request reserves before it starts.
@@ -31,7 +40,7 @@ struct Admission {
   std::vector<int64_t> target_rows;
   // min(base + b_l + max_tokens, target + growth_cap): a context's rows included.
   std::vector<int64_t> capacity_rows;
-  int64_t pages = 0;  // of all layers, a context's full pages excluded
+  int64_t pages = 0;  // of all layers, a context's full pages excluded, a full cache's included
 
   bool operator==(const Admission&) const = default;
 };

@@ -156,15 +156,18 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
   AdmissionRequest wanted = {.size = request.kv.size,
                              .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
                              .base_rows = base_rows};
-  int64_t longest = wanted.prompt_tokens;  // that is pushed through the layers at once
+  const KvPageLayout full_cache_layout = FullCacheLayout(layout_);
+  int64_t longest_continuation = 0;
   if constexpr (std::is_same_v<Request, GenerateRequest>) {
     queued->max_tokens = EffectiveMaxTokens(request, limits_);
     wanted.max_tokens = queued->max_tokens;
     wanted.growth_cap = request.kv.growth_cap.value_or(options_.growth_cap);
     queued->measure_kl = request.next_token_kl;
   } else if constexpr (std::is_same_v<Request, ScoreRequest>) {
+    queued->reference = request.reference;
+    if (request.reference) wanted.full_cache = &full_cache_layout;
     for (const auto& ids : request.continuations) {
-      longest = std::max(longest, static_cast<int64_t>(ids.size()));
+      longest_continuation = std::max(longest_continuation, static_cast<int64_t>(ids.size()));
     }
   }
   auto admission = AdmitOrExplain(*queued->plan, wanted, layout_, pages);
@@ -179,7 +182,7 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
     // Sampling is drawn last: what is refused would use the share up.
     queued->measure_kl = queued->measure_kl || (context == nullptr && Sampled());
   } else if constexpr (std::is_same_v<Request, ScoreRequest>) {
-    queued->decode_work_bytes = ScoreTask::WorkBytes(config_);
+    queued->decode_work_bytes = ScoreTask::WorkBytes(config_, request.reference);
   } else {
     queued->decode_work_bytes = static_cast<size_t>(config_.vocab) * sizeof(float);
     const int64_t bytes = queued->admission.pages * static_cast<int64_t>(layout_.page_bytes) +
@@ -190,13 +193,20 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
           options_.context_memory_bytes, ": keep less (retention) or give the server more"));
     }
   }
+  const auto prefill_bytes = [&](int64_t tokens) {
+    return Prefill::WorkBytes(config_, layout_.type, tokens, queued->plan->selector(), threads_);
+  };
+  // The prompt first, then a continuation, with a reference over both caches.
   queued->work_bytes =
       queued->decode_work_bytes +
-      Prefill::WorkBytes(config_, layout_.type, longest, queued->plan->selector(), threads_);
+      std::max(prefill_bytes(wanted.prompt_tokens),
+               prefill_bytes(longest_continuation) * (queued->reference ? 2 : 1));
   if (queued->work_bytes > options_.work_memory_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the request's activations take ", queued->work_bytes, " bytes for ", longest,
-        " tokens; --work-memory is ", options_.work_memory_bytes, ": give at least as much"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the request's activations take ", queued->work_bytes, " bytes for ",
+                     std::max(wanted.prompt_tokens, longest_continuation), " tokens",
+                     queued->reference ? " (continuations twice, because of reference)" : "",
+                     "; --work-memory is ", options_.work_memory_bytes, ": give at least as much"));
   }
   queued->work = Work{std::move(request), std::move(sink)};
   auto handle = std::make_shared<RequestHandle>();

@@ -183,6 +183,13 @@ absl::StatusOr<TaskHoldings> EngineLoop::Hold(const QueuedRequest& request) {
   if (!cache.ok()) return absl::UnavailableError("");
   TaskHoldings holdings = {
       .cache = *std::move(cache), .work = *std::move(work), .context = context, .slot = {}};
+  if (request.reference) {
+    const std::vector<int64_t> rows(pools_.size(), request.prompt_tokens());
+    absl::StatusOr<SequenceCache> full =
+        SequenceCache::Reserve(absl::MakeSpan(pools_), FullCacheLayout(resources_.layout), rows);
+    if (!full.ok()) return absl::UnavailableError("");
+    holdings.full_cache = *std::move(full);
+  }
   if (std::holds_alternative<ContextWork>(request.work)) {
     auto slot = shared_->contexts().Reserve(
         request.admission.pages * static_cast<int64_t>(arena_->page_bytes()) +
@@ -384,7 +391,10 @@ void EngineLoop::NoteEnd(const absl::Status& status, int64_t prompt_tokens,
 
 void EngineLoop::CheckInvariants() {
   std::vector<const SequenceCache*> caches;
-  for (const auto& [id, task] : tasks_) caches.push_back(&task->cache());
+  for (const auto& [id, task] : tasks_) {
+    caches.push_back(&task->cache());
+    if (task->full_cache() != nullptr) caches.push_back(task->full_cache());
+  }
   for (const auto& [id, rows] : contexts_) caches.push_back(&rows.cache);
   const absl::Status status = CheckKvInvariants(*arena_, pools_, caches);
   if (status.ok()) return;

@@ -164,7 +164,15 @@ void Prefill::KeepScoringQueries(int64_t begin, int64_t end) {
 absl::Status Prefill::EndLayer() {
   if (spec_.measure_floor) QueryFloor();
   if (absl::Status status = Keep(); !status.ok()) return status;
-  peak_bytes_ = std::max(peak_bytes_, cache_->bytes() + full_->size_bytes());
+  size_t bytes = cache_->bytes() + full_->size_bytes();
+  if (spec_.full_cache != nullptr) {
+    if (absl::Status status = spec_.full_cache->StoreAll(layer_, k(), v(), stride(), tokens_);
+        !status.ok()) {
+      return status;
+    }
+    bytes += spec_.full_cache->bytes();
+  }
+  peak_bytes_ = std::max(peak_bytes_, bytes);
   full_.reset();
   next_ = 0;
   ++layer_;

@@ -32,6 +32,7 @@ struct PrefillSpec {
   int sinks = 0;                          // kCompact
   bool all_logits = false;                // of every token, not of the last one alone
   bool measure_floor = false;             // kCompact: FloorLogits() is wanted
+  SequenceCache* full_cache = nullptr;    // kCompact: not null: takes all rows too; outlives it
 };
 
 /// Tokens on their way through the model, one slice a Step: in each layer first the chunks of
@@ -72,7 +73,7 @@ class Prefill {
   /// over all of the prompt's rows: what its decode steps would give if nothing were dropped.
   void FloorLogits(float* logits);
 
-  /// The highest that the cache's pages and the full layer were together.
+  /// The highest that the caches' pages and the full layer were together.
   size_t peak_bytes() const { return peak_bytes_; }
 
  private:

@@ -42,6 +42,7 @@ struct QueuedRequest {
   size_t decode_work_bytes = 0;  // what is left of it once the prompt is through
   int32_t max_tokens = 0;        // of the output
   bool measure_kl = false;       // asked for or sampled
+  bool reference = false;        // all of the prompt's rows are kept besides
   Clock::time_point submitted;
   std::optional<Clock::time_point> start_by;  // waits until then at most
 

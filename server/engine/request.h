@@ -102,6 +102,8 @@ struct ScoreRequest {
   // context_length.
   std::vector<std::vector<int32_t>> continuations;
   KvParams kv;  // as in GenerateRequest; growth_cap has no meaning and must be absent
+  // Keep the full cache too and compare every token's distributions. Not over a context.
+  bool reference = false;
   std::optional<Clock::time_point> deadline;
 };
 
@@ -178,16 +180,29 @@ struct Completion {
   uint64_t seed = 0;  // the effective one
 };
 
+/// A token's distribution over the full cache (P) beside that over the compressed one (Q), by the
+/// same kernels after the same tokens. Of a continuation's first token both come from querying the
+/// prompt's last token again, as next_token_kl does.
+struct ReferenceScore {
+  double kl = 0;  // KL(P || Q) in nats, >= 0
+  bool top1_agrees = false;
+  float logprob = 0;  // of the token in P
+
+  bool operator==(const ReferenceScore&) const = default;
+};
+
 struct TokenScore {
   int32_t token = 0;
-  float logprob = 0;    // natural log, of the raw logits
+  float logprob = 0;    // natural log, of the raw logits; a first token's: of the exact prefill's
   bool greedy = false;  // no token is likelier (ties to the lower id)
+  std::optional<ReferenceScore> reference{};  // where asked for
 };
 
 struct ContinuationScore {
   std::vector<TokenScore> tokens;
-  double logprob = 0;   // the sum
-  bool greedy = false;  // all of its tokens are
+  double logprob = 0;             // the sum
+  bool greedy = false;            // all of its tokens are
+  std::optional<double> mean_kl{};  // over its tokens, where a reference was asked for
 };
 
 struct ScoreResult {

@@ -206,6 +206,10 @@ absl::Status ValidateRequest(const ScoreRequest& request, const RequestLimits& l
       !status.ok()) {
     return status;
   }
+  if (request.reference && request.context != nullptr) {
+    return absl::InvalidArgumentError(
+        "reference is true: it is not defined over a context, whose full cache is gone");
+  }
   if (request.continuations.empty() ||
       request.continuations.size() > static_cast<size_t>(ScoreRequest::kMaxContinuations)) {
     return OutOfRange("continuations", request.continuations.size(),

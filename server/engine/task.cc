@@ -18,6 +18,7 @@ Task::Task(int64_t id, const TaskResources& resources, std::unique_ptr<QueuedReq
       resources_(resources),
       request_(std::move(request)),
       cache_(std::move(holdings.cache)),
+      full_cache_(std::move(holdings.full_cache)),
       work_(std::move(holdings.work)),
       context_(holdings.context),
       slot_(std::move(holdings.slot)),
@@ -47,12 +48,13 @@ absl::Status Task::RunSlice() {
 void Task::Release() {
   prefill_.reset();
   const SequenceCache gone = std::move(cache_);
+  full_cache_.reset();
   const WorkReservation given_back = std::move(work_);
   slot_.reset();
 }
 
-void Task::StartPrefill(const PrefillSpec& spec) {
-  prefill_.emplace(resources_.decoder, resources_.arena, &cache_, spec);
+void Task::StartPrefill(const PrefillSpec& spec, SequenceCache* cache) {
+  prefill_.emplace(resources_.decoder, resources_.arena, cache, spec);
 }
 
 int64_t Task::context_tokens() const {

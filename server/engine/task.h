@@ -46,6 +46,7 @@ struct TaskResources {
 /// What a task holds from its start to its end.
 struct TaskHoldings {
   SequenceCache cache;
+  std::optional<SequenceCache> full_cache{};  // Score with a reference
   WorkReservation work;
   const ContextRows* context = nullptr;  // pinned by the request's lease
   std::optional<ContextSlot> slot;       // of a context to be made
@@ -65,6 +66,10 @@ class Task {
   int64_t id() const { return id_; }
   const QueuedRequest& request() const { return *request_; }
   const SequenceCache& cache() const { return cache_; }
+  /// All of the prompt's rows, beside the cache; null: not kept.
+  const SequenceCache* full_cache() const {
+    return full_cache_.has_value() ? &*full_cache_ : nullptr;
+  }
   const ContextRows* context() const { return context_; }
   virtual bool done() const = 0;
 
@@ -91,7 +96,8 @@ class Task {
   /// The prompt is through: its rows are in the cache, prefill_ is done and still there.
   virtual absl::Status OnPrefilled() = 0;
 
-  void StartPrefill(const PrefillSpec& spec);
+  void StartPrefill(const PrefillSpec& spec) { StartPrefill(spec, &cache_); }
+  void StartPrefill(const PrefillSpec& spec, SequenceCache* cache);
   /// What the cache holds now that the prompt is through; the observer hears of it.
   CacheUsage NotePrefilled() const;
   int64_t context_tokens() const;
@@ -101,6 +107,7 @@ class Task {
   TaskResources resources_;
   std::unique_ptr<QueuedRequest> request_;
   SequenceCache cache_;
+  std::optional<SequenceCache> full_cache_;
   WorkReservation work_;
   const ContextRows* context_;
   std::optional<ContextSlot> slot_;

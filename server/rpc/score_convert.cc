@@ -78,6 +78,11 @@ absl::StatusOr<ScoreRequest> ScoreRequestFromProto(const v1::ScoreRequest& proto
       proto.kv(), defaults, context == nullptr ? KvUse::kPrefill : KvUse::kPrefillOverContext);
   if (!kv.ok()) return kv.status();
   request.kv = *std::move(kv);
+  request.reference = proto.reference();
+  if (request.reference && context != nullptr) {
+    return InvalidField("reference",
+                        "is true over a context: must be false, the context's full cache is gone");
+  }
   absl::StatusOr<std::vector<int32_t>> prompt =
       ScorePrompt(proto, model, context, max_prompt_tokens);
   if (!prompt.ok()) return prompt.status();
@@ -102,7 +107,12 @@ void ScoreToProto(const ScoreResult& result, const Tokenizer& tokenizer, v1::Sco
       one->set_token(std::string(tokenizer.TokenBytes(token.token)));
       one->set_logprob(token.logprob);
       one->set_greedy(token.greedy);
+      if (!token.reference.has_value()) continue;
+      one->set_kl(token.reference->kl);
+      one->set_top1_agrees(token.reference->top1_agrees);
+      one->set_reference_logprob(token.reference->logprob);
     }
+    if (score.mean_kl.has_value()) out->set_mean_kl(*score.mean_kl);
   }
   UsageToProto(result.usage, proto->mutable_usage());
   CacheToProto(result.cache, proto->mutable_cache());

@@ -31,6 +31,17 @@ TEST(ScoreViewTest, ALineForEachWithItsMean) {
             "   -12.7500     -4.2500  no           3  ' Rome\\n\\xF0\\x9F'\n");
 }
 
+TEST(ScoreViewTest, WithAReferenceItsFidelityToo) {
+  v1::ScoreResponse response;
+  AddScore(response, {" Par", "is"}, -1.5, true);
+  response.mutable_continuations(0)->set_mean_kl(0.0123456);
+  response.mutable_continuations(0)->mutable_tokens(0)->set_top1_agrees(true);
+  response.mutable_continuations(0)->mutable_tokens(1)->set_top1_agrees(false);
+  EXPECT_EQ(RenderScores(response, {.width = 80}),
+            "      total   per token  greedy  tokens     mean KL  same top  continuation\n"
+            "    -1.5000     -0.7500  yes          2    0.012346    50.0 %  ' Paris'\n");
+}
+
 TEST(ScoreViewTest, TheLikeliestStandsOutAndWidthsAreKept) {
   v1::ScoreResponse response;
   AddScore(response, {std::string(200, 'x')}, -3, false);

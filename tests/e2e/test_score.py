@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from service import error_details, generate, stubs, wait_until
+from test_snapkv_oracle import PROMPT, STEPS, Dump, Reference
 from tiny_model import IM_START
 
 FULL = {"size": {"full": {}}}
@@ -63,6 +64,73 @@ def test_log_likelihoods_are_those_of_transformers(server, reference_model, toke
     assert worst <= 2e-3
 
 
+def test_divergence_from_the_full_cache_is_that_of_transformers(
+    server, model_path, reference_model, tokenize, corpus_texts, tmp_path
+):
+    """The same kept positions in transformers: KL and agreement of every teacher-forced token, and the mean."""
+    import torch
+
+    tokens = 40
+    worst_kl = worst_logprob = 0.0
+    agreed = 0
+    for text in (corpus_texts[0], corpus_texts[4]):
+        document = tokenize(text)[: PROMPT + tokens]
+        assert len(document) == PROMPT + tokens
+        response = score(
+            server,
+            token_ids={"ids": document[:PROMPT]},
+            kv={"size": {"retention": 0.1}},
+            continuations=[{"token_ids": {"ids": document[PROMPT:]}}],
+            reference=True,
+        )
+        got = response.continuations[0]
+
+        kept = Dump(tmp_path, model_path, document[: PROMPT + STEPS], 0.1).kept
+        assert [layer.positions_kept for layer in response.cache.layers] == [rows.shape[1] for rows in kept]
+        with torch.inference_mode():
+            full = reference_model(torch.tensor([document])).logits[0, PROMPT - 1 : -1].double().log_softmax(-1)
+        reference = Reference(reference_model, document[:PROMPT])
+        reference.start_decoding(kept)
+        rows = [reference.decode(document[PROMPT - 1], PROMPT - 1, append=False)]
+        rows += [reference.decode(document[i], i, append=True) for i in range(PROMPT, PROMPT + tokens - 1)]
+        compressed = torch.stack(rows).double().log_softmax(-1)
+        kl = (full.exp() * (full - compressed)).sum(-1).numpy()
+
+        assert kl.min() > 1e-6, "compression must be visible in what this test compares"
+        assert [token.kl for token in got.tokens] == pytest.approx(kl, rel=5e-3, abs=1e-5)
+        assert got.mean_kl == pytest.approx(kl.mean(), rel=1e-3)
+        worst_kl = max(worst_kl, np.abs([token.kl for token in got.tokens] - kl).max())
+        forced = torch.tensor(document[PROMPT:])[:, None]
+        for ours, theirs in (
+            ([token.reference_logprob for token in got.tokens], full),
+            (logprobs(got)[1:], compressed),  # the first one's comes from the exact prefill
+        ):
+            expected = theirs.gather(1, forced)[:, 0].numpy()[-len(ours) :]
+            worst_logprob = max(worst_logprob, np.abs(ours - expected).max())
+        same = full.argmax(-1) == compressed.argmax(-1)
+        sure = [row.topk(2).values.diff().abs().item() > 1e-2 for row in (*full, *compressed)]
+        for i, token in enumerate(got.tokens):
+            if sure[i] and sure[tokens + i]:
+                assert token.top1_agrees == same[i].item()
+        agreed += same.sum().item()
+    print(f"largest difference from transformers: {worst_kl:.1e} of a KL, {worst_logprob:.1e} of a log-probability")
+    assert worst_logprob <= 2e-3
+    assert 0 < agreed < 2 * tokens, "agreement must have both outcomes"
+
+
+def test_with_nothing_dropped_nothing_diverges(server, tiny):
+    """Exactly 0; and without a reference nothing is said of one."""
+    prompt, continuation = ids(300), {"token_ids": ids(40, 2)}
+    for process in (server, tiny):
+        plain = score(process, token_ids=prompt, kv=FULL, continuations=[continuation]).continuations[0]
+        assert not plain.HasField("mean_kl")
+        assert not any(token.HasField("kl") or token.HasField("top1_agrees") for token in plain.tokens)
+        same = score(process, token_ids=prompt, kv=FULL, continuations=[continuation], reference=True).continuations[0]
+        assert same.mean_kl == 0
+        assert all(token.kl == 0 and token.top1_agrees for token in same.tokens)
+        assert logprobs(same) == logprobs(plain)
+
+
 def test_what_generate_writes_is_greedy_and_as_probable(tiny):
     prompt = ids(200)
     _, tokens, written, _ = generate(
@@ -117,12 +185,15 @@ def test_many_continuations_share_one_prefill(tiny):
 
 
 def test_refusals_name_their_field(tiny):
+    made = tiny.decode.CreateContext(stubs().decode.CreateContextRequest(token_ids=ids(30)), timeout=60)
+    context = made.context.context_id
     for fields, field in (
         ({"token_ids": ids(3)}, "continuations"),
         ({"token_ids": ids(3), "continuations": [{"text": "a"}] * 257}, "continuations"),
         ({"token_ids": ids(3), "continuations": [{}]}, "continuations[0]"),
         ({"token_ids": ids(3), "continuations": [{"token_ids": {"ids": [999]}}]}, "continuations[0].token_ids.ids[0]"),
         ({"token_ids": ids(3), "continuations": [{"text": "a"}], "kv": {"growth_cap": 16}}, "kv.growth_cap"),
+        ({"context_id": context, "continuations": [{"text": "a"}], "reference": True}, "reference"),
     ):
         with pytest.raises(grpc.RpcError) as caught:
             score(tiny, **fields)

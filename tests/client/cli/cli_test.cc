@@ -229,6 +229,9 @@ TEST_F(CliTest, ScoreTellsEachContinuation) {
   const Outcome json = Run({"score", "-c", "ab", "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.out)["continuations"][0]["logprob"], -1);
   EXPECT_THAT(Run({"score", "-c", "a", "--stats"}).err, HasSubstr("prompt 9"));
+  EXPECT_FALSE(service_.last_score.reference());
+  EXPECT_EQ(Run({"score", "-c", "a", "--reference"}).exit_code, 0);
+  EXPECT_TRUE(service_.last_score.reference());
 }
 
 TEST_F(CliTest, ContextsAreMadeListedShownAndDeleted) {

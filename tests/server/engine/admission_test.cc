@@ -65,6 +65,28 @@ TEST(AdmissionTest, OverAContextOnlyItsOwnPagesCount) {
   EXPECT_EQ(admission->pages, 2 + 1);
 }
 
+TEST(AdmissionTest, AFullCacheTakesPagesOfItsOwnLayout) {
+  const Plan plan = MakePlan(2, 0.1, 0);
+  const KvPageLayout full = FullCacheLayout(Layout());
+  AdmissionRequest request = {.prompt_tokens = 1000};
+  const int64_t without = PlanAdmission(plan, request, Layout())->pages;
+  request.full_cache = &full;
+  EXPECT_EQ(PlanAdmission(plan, request, Layout())->pages, without + 2 * full.PagesFor(1000));
+  const int64_t pages = without + 2 * full.PagesFor(1000);
+  EXPECT_TRUE(AdmitOrExplain(plan, request, Layout(), pages).ok());
+  const absl::Status refused = AdmitOrExplain(plan, request, Layout(), pages - 1).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("the full cache beside them (reference)"),
+            absl::string_view::npos)
+      << refused;
+
+  // Coarser rows: more of them in a page than of the full cache's.
+  const KvPageLayout coarse = KvPageLayout::For(KvType::kInt4, KvType::kF32, 2, 16, 4096);
+  EXPECT_EQ(FullCacheLayout(coarse).stored(), KvTypes(KvType::kF32));
+  EXPECT_EQ(FullCacheLayout(coarse).page_bytes, coarse.page_bytes);
+  EXPECT_LT(FullCacheLayout(coarse).rows_per_page, coarse.rows_per_page);
+}
+
 // The number between two texts of a message, where both are there.
 std::optional<int64_t> NumberBetween(const std::string& message, const std::string& before,
                                      const std::string& after) {

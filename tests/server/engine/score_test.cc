@@ -63,10 +63,12 @@ void ExpectSameScore(const ContinuationScore& a, const ContinuationScore& b) {
   ASSERT_EQ(a.tokens.size(), b.tokens.size());
   EXPECT_EQ(a.logprob, b.logprob);
   EXPECT_EQ(a.greedy, b.greedy);
+  EXPECT_EQ(a.mean_kl, b.mean_kl);
   for (size_t i = 0; i < a.tokens.size(); ++i) {
     EXPECT_EQ(a.tokens[i].token, b.tokens[i].token);
     EXPECT_EQ(a.tokens[i].logprob, b.tokens[i].logprob);  // the same bits
     EXPECT_EQ(a.tokens[i].greedy, b.tokens[i].greedy);
+    EXPECT_EQ(a.tokens[i].reference, b.tokens[i].reference);
   }
 }
 
@@ -195,7 +197,95 @@ TEST_F(ScoreTest, ContinuationsShareOnePrefill) {
   EXPECT_EQ(counter.decodes, 0);
 }
 
-TEST_F(ScoreTest, BitsDoNotDependOnTheOtherContinuations) {
+// Continuations go through once more, in chunks too; the prompt does not.
+TEST_F(ScoreTest, AReferenceIsASecondPassOfTheContinuations) {
+  SliceCounter counter;
+  StartTiny({}, 1, &counter);
+  ScoreRequest request;
+  request.reference = true;
+  request.prompt = TinyTokens(300, 4);
+  for (size_t length : {1u, 2u, 17u, 18u, 301u}) {
+    request.continuations.push_back(TinyTokens(length, length));
+  }
+  MustScore(std::move(request));
+  ASSERT_TRUE(engine_->Drain(Clock::now() + seconds(60)).ok());
+  engine_->Shutdown();
+  EXPECT_EQ(counter.tokens, 300);
+  EXPECT_EQ(counter.chunks, TinyModel::kLayers * (2 + 2 * (1 + 1 + 1 + 2)));
+  EXPECT_EQ(counter.tiles, 1 + 1 + 2 + 19);
+}
+
+// Exactly nothing: the same arithmetic over the same rows.
+TEST_F(ScoreTest, WhereNothingIsDroppedNothingDiverges) {
+  for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
+    for (int threads : {1, 3}) {
+      compute_ = compute;
+      StartTiny({}, threads);
+      ScoreRequest request;
+      request.reference = true;
+      request.prompt = TinyTokens(330, 21);
+      for (size_t length : {1u, 18u, 280u}) {
+        request.continuations.push_back(TinyTokens(length, length));
+      }
+      for (const Size& size : {Size(Full{}), Size(Retention{1})}) {
+        request.kv.size = size;
+        for (const ContinuationScore& score : MustScore(request).continuations) {
+          EXPECT_EQ(score.mean_kl, 0.0);
+          for (size_t i = 0; i < score.tokens.size(); ++i) {
+            const TokenScore& token = score.tokens[i];
+            ASSERT_TRUE(token.reference.has_value());
+            EXPECT_EQ(token.reference->kl, 0.0) << "token " << i;
+            EXPECT_TRUE(token.reference->top1_agrees);
+            if (i > 0) {
+              EXPECT_EQ(token.reference->logprob, token.logprob);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows that are stored more coarsely than they were computed are compared with those that were not.
+TEST_F(ScoreTest, TheReferenceIsAsItWasComputed) {
+  EngineOptions options;
+  options.kv_types = KvTypes(KvType::kInt4);
+  StartTiny(options);
+  ScoreRequest request;
+  request.reference = true;
+  request.kv.size = Full{};
+  request.prompt = TinyTokens(200, 22);
+  request.continuations = {TinyTokens(40, 23)};
+  const ScoreResult coarse = MustScore(request);
+  StartTiny();
+  const ScoreResult exact = MustScore(request);
+  EXPECT_GT(*coarse.continuations[0].mean_kl, 1e-6);
+  for (size_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(coarse.continuations[0].tokens[i].reference->logprob,
+              exact.continuations[0].tokens[i].reference->logprob);
+  }
+}
+
+TEST_F(ScoreTest, AReferenceChangesNothingElse) {
+  StartTiny();
+  ScoreRequest request;
+  request.prompt = TinyTokens(300, 27);
+  request.continuations = {TinyTokens(70, 28), TinyTokens(1, 29)};
+  const ScoreResult without = MustScore(request);
+  request.reference = true;
+  const ScoreResult with = MustScore(request);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_FALSE(without.continuations[i].mean_kl.has_value());
+    ContinuationScore plain = with.continuations[i];
+    plain.mean_kl.reset();
+    for (TokenScore& token : plain.tokens) token.reference.reset();
+    ExpectSameScore(plain, without.continuations[i]);
+  }
+  EXPECT_EQ(with.cache.kept_bytes, without.cache.kept_bytes);
+  EXPECT_GT(with.cache.peak_prefill_bytes, without.cache.peak_prefill_bytes);
+}
+
+TEST_F(ScoreTest, BitsDoNotDependOnTheOtherContinuationsOrOnThreads) {
   StartTiny();
   const std::vector<int32_t> prompt = TinyTokens(200, 5);
   std::vector<std::vector<int32_t>> continuations;
@@ -205,11 +295,14 @@ TEST_F(ScoreTest, BitsDoNotDependOnTheOtherContinuations) {
   std::vector<ContinuationScore> alone;
   for (const auto& continuation : continuations) {
     ScoreRequest request;
+    request.reference = true;
     request.prompt = prompt;
     request.continuations = {continuation};
     alone.push_back(MustScore(std::move(request)).continuations[0]);
   }
+  StartTiny({}, 3);
   ScoreRequest all;
+  all.reference = true;
   all.prompt = prompt;
   all.continuations = continuations;
   const ScoreResult forward = MustScore(all);
@@ -229,6 +322,7 @@ TEST_F(ScoreTest, AllIsFreeAfterwardsHoweverItEnds) {
   StartTiny();
   ScoreRequest request;
   request.prompt = TinyTokens(300, 6);
+  request.reference = true;
   request.continuations.assign(ScoreRequest::kMaxContinuations, TinyTokens(200, 7));
   auto cancelled = std::make_shared<ScoreAnswer>();
   Gate started;
@@ -309,6 +403,10 @@ TEST_F(ScoreTest, RefusalsNameTheField) {
   bad.kv.size = Retention{0.5};
   bad.context = Lease(id);
   expect_refused(bad, "kv is given with context_id");
+  bad = good;
+  bad.context = Lease(id);
+  bad.reference = true;
+  expect_refused(bad, "reference is true: it is not defined over a context");
 }
 
 }  // namespace

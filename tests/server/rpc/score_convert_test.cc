@@ -38,11 +38,14 @@ TEST_F(ScoreRequestFromProtoTest, ContinuationsAreTokenisedOnTheirOwn) {
   proto_.add_continuations()->set_text("b<|end|>");
   proto_.add_continuations()->mutable_token_ids()->add_ids(7);
   proto_.mutable_kv()->mutable_size()->mutable_full();
+  EXPECT_FALSE(Convert()->reference);
+  proto_.set_reference(true);
   const auto request = Convert();
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_THAT(request->prompt, ElementsAre(kBos, 'a' - '!'));
   EXPECT_THAT(request->continuations, ElementsAre(ElementsAre('b' - '!', 96), ElementsAre(7)));
   EXPECT_EQ(request->kv.size, Size(Full{}));
+  EXPECT_TRUE(request->reference);
 }
 
 TEST_F(ScoreRequestFromProtoTest, AnEmptyPromptIsBosOrWhatTheContextHolds) {
@@ -104,18 +107,27 @@ TEST_F(ScoreRequestFromProtoTest, NamesWhatIsWrong) {
   context_ = std::make_unique<ContextOrigin>();
   proto_.mutable_kv()->mutable_size()->set_retention(0.5);
   ExpectRefused("kv.size is given over a context");
+  proto_.clear_kv();
+  proto_.set_reference(true);
+  ExpectRefused("reference is true over a context: must be false");
 }
 
 TEST(ScoreToProto, CarriesEveryField) {
   const ModelInfo model = TinyModel();
   ScoreResult result;
-  result.continuations = {{.tokens = {{.token = 64, .logprob = -0.5f, .greedy = true},
-                                      {.token = 94, .logprob = -1, .greedy = false}},
-                           .logprob = -1.5,
-                           .greedy = false},
-                          {.tokens = {{.token = 65, .logprob = -0.25f, .greedy = true}},
-                           .logprob = -0.25,
-                           .greedy = true}};
+  result.continuations = {
+      {.tokens = {{.token = 64, .logprob = -0.5f, .greedy = true},
+                  {.token = 94, .logprob = -1, .greedy = false}},
+       .logprob = -1.5,
+       .greedy = false},
+      {.tokens = {{.token = 65,
+                   .logprob = -0.25f,
+                   .greedy = true,
+                   .reference =
+                       ReferenceScore{.kl = 0.75, .top1_agrees = false, .logprob = -0.125f}}},
+       .logprob = -0.25,
+       .greedy = true,
+       .mean_kl = 0.625}};
   result.usage = {.context_tokens = 1, .prompt_tokens = 2, .completion_tokens = 3};
   result.cache.layers = {{.positions = 7, .bytes = 100}};
   result.cache.kept_bytes = 11;
@@ -132,6 +144,15 @@ TEST(ScoreToProto, CarriesEveryField) {
   EXPECT_TRUE(proto.continuations(0).tokens(0).greedy());
   EXPECT_FALSE(proto.continuations(0).tokens(1).greedy());
   EXPECT_TRUE(proto.continuations(1).greedy());
+  EXPECT_FALSE(proto.continuations(0).has_mean_kl());
+  EXPECT_FALSE(proto.continuations(0).tokens(0).has_kl());
+  EXPECT_FALSE(proto.continuations(0).tokens(0).has_top1_agrees());
+  EXPECT_FALSE(proto.continuations(0).tokens(0).has_reference_logprob());
+  EXPECT_EQ(proto.continuations(1).mean_kl(), 0.625);
+  EXPECT_EQ(proto.continuations(1).tokens(0).kl(), 0.75);
+  EXPECT_TRUE(proto.continuations(1).tokens(0).has_top1_agrees());
+  EXPECT_FALSE(proto.continuations(1).tokens(0).top1_agrees());
+  EXPECT_EQ(proto.continuations(1).tokens(0).reference_logprob(), -0.125f);
   EXPECT_EQ(proto.usage().context_tokens(), 1);
   EXPECT_EQ(proto.usage().prompt_tokens(), 2);
   EXPECT_EQ(proto.usage().output_tokens(), 3);
