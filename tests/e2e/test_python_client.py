@@ -122,6 +122,9 @@ def test_scores_and_contexts(client, ripplekv):
     assert [[t.token_id for t in c.tokens] for c in over.continuations] == [[65, 66], [67, 68]]
     direct = client.score(PROMPT, [[65, 66]], kv={"size": {"retention": 0.5}})
     assert over.continuations[0].logprob == direct.continuations[0].logprob
+    assert not direct.continuations[0].HasField("mean_kl")
+    compared = client.score(PROMPT, [[65, 66]], kv={"size": {"retention": 0.5}}, reference=True).continuations[0]
+    assert compared.mean_kl > 0 and all(token.HasField("kl") for token in compared.tokens)
     for context_id in listed:
         client.delete_context(context_id)
     assert list(client.contexts()) == []
@@ -166,7 +169,17 @@ def test_the_installed_package_is_whole(server, tmp_path):
     run = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     for arguments in (
         ["wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, package],
-        ["install", "-q", "--no-deps", "--no-index", "--find-links", tmp_path, "--target", tmp_path / "site", "ripplekv"],
+        [
+            "install",
+            "-q",
+            "--no-deps",
+            "--no-index",
+            "--find-links",
+            tmp_path,
+            "--target",
+            tmp_path / "site",
+            "ripplekv",
+        ],
     ):
         done = subprocess.run([*run, *map(str, arguments)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

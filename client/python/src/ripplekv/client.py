@@ -119,18 +119,18 @@ class Client:
         *,
         context_id: str = "",
         kv: Kv | None = None,
+        reference: bool = False,
         request_id: str = "",
         timeout: float | None = None,
-        **fields: Any,
     ) -> decode_pb2.ScoreResponse:
-        """Log-likelihoods of continuations, the prompt being prefilled once for all. `fields` are other fields of
-        ScoreRequest."""
+        """Log-likelihoods of continuations, the prompt being prefilled once for all. With `reference` every token says how
+        far its distribution is from the full cache's."""
         request = decode_pb2.ScoreRequest(
             context_id=context_id,
             continuations=[continuation_of(c) for c in continuations],
             **prompt_fields(prompt),
             **kv_fields(kv),
-            **fields,
+            reference=reference,
         )
         return self._call(self._decode.Score, request, timeout, request_id)
 
