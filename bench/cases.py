@@ -38,13 +38,30 @@ CASES = [
     Case("512", 1, 512, 64, "prefill of 512 tokens", ("openvino-10",)),
     Case("2048", 1, 2048, 256, "prefill of 2048 tokens, decode after it"),
     Case("8192", 1, 7936, 256, "prefill of 7936 tokens, decode after it", ("llama-bf16",), 3),
-    Case("kept rows", 1, 7936, 256, "decode over what retention 0.1 keeps of 7936, and over as many rows uncompressed",
-         only=("ours", "ours-10"), uncompressed=793, keep_prompts=True),  # fmt: skip
+    Case(
+        "kept rows",
+        1,
+        7936,
+        256,
+        "decode over what retention 0.1 keeps of 7936, and over as many rows uncompressed",
+        only=("ours", "ours-10"),
+        uncompressed=793,
+        keep_prompts=True,
+    ),  # fmt: skip
     Case("8 x 512", 8, 512, 256, "8 sequences decode together", COMPRESSING, keep_prompts=True),
     Case("8 x 2048", 8, 2048, 256, "8 sequences decode together", ("llama-bf16", "ort"), keep_prompts=True),
     # llama.cpp in the type that it is fastest with: its attention takes nearly all of the time, and many minutes.
-    Case("8 x 8192", 8, 7936, 256, "8 sequences decode together, highest resident memory",
-         ("llama-bf16", "llama-q4_1", "ort"), 2, keep_prompts=True, memory=True),  # fmt: skip
+    Case(
+        "8 x 8192",
+        8,
+        7936,
+        256,
+        "8 sequences decode together, highest resident memory",
+        ("llama-bf16", "llama-q4_1", "ort"),
+        2,
+        keep_prompts=True,
+        memory=True,
+    ),  # fmt: skip
 ]
 
 

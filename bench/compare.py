@@ -114,7 +114,9 @@ def measure_fidelity(case, started, ids, found, options):
     if "ours-10" in started:
         found["ours-10"]["kl"] = fidelity.ours(started["ours-10"], ids, samples, tokens)
     if "openvino-10" in started and "openvino" in started:
-        found["openvino-10"]["kl"] = fidelity.openvino(started["openvino-10"], started["openvino"], ids, samples, tokens)
+        found["openvino-10"]["kl"] = fidelity.openvino(
+            started["openvino-10"], started["openvino"], ids, samples, tokens
+        )
     for key in COMPRESSING:
         if "kl" in found.get(key, {}):
             say(f"  {case.name}: KL of {key}: {report.short(found[key]['kl'])}")
@@ -135,7 +137,9 @@ def options_from_command_line():
                         help=", ".join(contestants))  # fmt: skip
     parser.add_argument("--profile-dir", type=pathlib.Path, help="profiles that RippleKV's plan is made from (default: "
                         "none, uniform shares)")  # fmt: skip
-    parser.add_argument("--no-kl", dest="kl", action="store_false", help="do not measure how far compressed caches are off")
+    parser.add_argument(
+        "--no-kl", dest="kl", action="store_false", help="do not measure how far compressed caches are off"
+    )
     parser.add_argument("--quick", action="store_true", help="small cases, two rounds")
     options = parser.parse_args()
     if options.rounds < 1 or options.threads < 1:

@@ -113,16 +113,19 @@ def main():
 
     ids = prompt_ids(options.model, options.prompt_tokens)
     peer = Kvpress(options.model, options.retention, options.threads)
-    with tempfile.TemporaryDirectory() as folder, Server(
-        options.build / "ripplekv-server",
-        pathlib.Path(folder) / "server.log",
-        model=options.model,
-        retention=options.retention,
-        min_positions=0,
-        threads=options.threads,
-        calibration="off",
-        profile_dir=pathlib.Path(folder) / "profiles",
-    ) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Server(
+            options.build / "ripplekv-server",
+            pathlib.Path(folder) / "server.log",
+            model=options.model,
+            retention=options.retention,
+            min_positions=0,
+            threads=options.threads,
+            calibration="off",
+            profile_dir=pathlib.Path(folder) / "profiles",
+        ) as server,
+    ):
         ours = RippleKv(server)
         runs = {ours.name: [], peer.name: []}
         for round_number in range(options.rounds + 1):
@@ -135,7 +138,9 @@ def main():
     for i, phase in enumerate(("prefill", "decode")):
         pairs = [a[i] / b[i] for a, b in zip(runs[ours.name], runs[peer.name])]
         ratios[phase] = {
-            "median": statistics.median(pairs), "min": min(pairs), "max": max(pairs),
+            "median": statistics.median(pairs),
+            "min": min(pairs),
+            "max": max(pairs),
             "tokens_per_second": {n: statistics.median(f[i] for f in r) for n, r in runs.items()},
         }
     if options.json:

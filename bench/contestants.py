@@ -183,7 +183,12 @@ def make_contestants(model):
         llama_cpp("llama-q4_1", f"llama.cpp, the same file ({model.stem.rpartition('.')[2]})", model),
         llama_cpp("llama-q4_0", "llama.cpp, Q4_0 (repacked)", PEERS / f"{model.stem}.q4_0.gguf"),
         llama_cpp("llama-bf16", "llama.cpp, BF16", PEERS / f"{model.stem}.bf16.gguf"),
-        Peer("ort", "ONNX Runtime GenAI, int4", "ort_worker.py", lambda case, options: {"model": str(PEERS / f"{model.stem}.ort")}),
+        Peer(
+            "ort",
+            "ONNX Runtime GenAI, int4",
+            "ort_worker.py",
+            lambda case, options: {"model": str(PEERS / f"{model.stem}.ort")},
+        ),
         openvino("openvino", "OpenVINO GenAI", None),
         openvino("openvino-10", "OpenVINO GenAI, eviction to 10 %", 0.1),
     ]

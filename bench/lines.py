@@ -63,9 +63,13 @@ def verdicts(results, alone):
         versus(2, "decode, 8 sequences of 512, every position: ONNX Runtime GenAI", "decode", "8 x 512", "ours", "ort", 2),
     ]  # fmt: skip
     for case, least in (("512", 1.0), ("2048", 1.15), ("8192", 1.25)):
-        lines.append(versus(3, f"prefill of {case}, compressed: OpenVINO GenAI", "prefill", case, "ours-10", "openvino", least))
+        lines.append(
+            versus(3, f"prefill of {case}, compressed: OpenVINO GenAI", "prefill", case, "ours-10", "openvino", least)
+        )
     for case, least in (("512", 1.6), ("8192", 5)):
-        lines.append(versus_llama(3, f"prefill of {case}, compressed: llama.cpp's fastest", "prefill", case, "ours-10", least))
+        lines.append(
+            versus_llama(3, f"prefill of {case}, compressed: llama.cpp's fastest", "prefill", case, "ours-10", least)
+        )
     busy, start = alone.get("neighbour"), alone.get("start")
     lines += [
         at_least(6, "decode beside one busy process: idle speed", busy and {"ratio": busy["speed_ratio"]}, 0.5),

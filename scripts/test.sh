@@ -43,6 +43,8 @@ if [ "$sanitizers" = 1 ]; then
   ctest --preset tsan --label-regex threaded --timeout 900
 fi
 
+step="tests of the quality bench (pytest)"
+.venv/bin/python -m pytest -q tests/bench
 step="tests over real processes (pytest)"
 export RIPPLEKV_BUILD_DIR=$PWD/build/release
 # Two files at a time; those that measure memory or speed have the machine to themselves.

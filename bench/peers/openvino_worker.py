@@ -28,7 +28,10 @@ class OpenVino:
             size = max(-(-settings["evict_to"] // BLOCK) * BLOCK, 3 * BLOCK)
             recent = max(BLOCK, min(128, size // 4 // BLOCK * BLOCK))
             scheduler.cache_eviction_config = genai.CacheEvictionConfig(
-                start_size=BLOCK, recent_size=recent, max_cache_size=size, aggregation_mode=genai.AggregationMode.NORM_SUM
+                start_size=BLOCK,
+                recent_size=recent,
+                max_cache_size=size,
+                aggregation_mode=genai.AggregationMode.NORM_SUM,
             )
         properties = {"INFERENCE_NUM_THREADS": settings["threads"]}
         self.pipeline = genai.ContinuousBatchingPipeline(settings["model"], scheduler, "CPU", properties)

@@ -1,7 +1,7 @@
 """How bench/compare.py talks to a peer that runs in a process of its own: one JSON object a line each way.
 
-    {"prompts": [[ids], ...], "new_tokens": n}  ->  {"times": [[seconds since the start, one a token], ...],
-                                                     "ids": [[...], ...]}
+{"prompts": [[ids], ...], "new_tokens": n}  ->  {"times": [[seconds since the start, one a token], ...],
+                                                 "ids": [[...], ...]}
 """
 
 import json

@@ -1,0 +1,48 @@
+"""The ways to compress that are compared, as what a request says of them."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    name: str
+    title: str
+    kv: dict  # KvParams without a size
+    sized: bool = True  # False: keeps every position, whatever the size
+
+
+def snapkv(**more):
+    return {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX", **more}}
+
+
+def ripple(r):
+    return {"allocator": {"ripple": {"r": r}}, "selector": snapkv()}
+
+
+UNIFORM = {"uniform": {}}
+ALL = (
+    Method("full", "every position", {"size": {"full": {}}}, sized=False),
+    Method("snapkv", "SnapKV, uniform", {"allocator": UNIFORM, "selector": snapkv()}),
+    *(Method(f"ripple-{r:g}", f"ripple, r {r:g}", ripple(r)) for r in (1.25, 1.5, 1.75, 3.0, 8.0)),
+)
+METHODS = {method.name: method for method in ALL}
+BASELINE = "snapkv"
+
+
+def named(names):
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise ValueError(f"no method {', '.join(unknown)}; there are {', '.join(METHODS)}")
+    return [METHODS[name] for name in names]
+
+
+def kv_params(method, fraction):
+    """A request's kv for a method at a share of the bytes."""
+    if not method.sized:
+        return method.kv
+    return {**method.kv, "size": {"retention": fraction}}
+
+
+def cells(methods, fractions):
+    """[(method, fraction)] that are measured; what is not sized is measured once."""
+    return [(m, f) for m in methods for f in (fractions if m.sized else (None,))]

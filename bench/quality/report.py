@@ -1,0 +1,74 @@
+"""Summaries as Markdown tables."""
+
+from report import table  # bench/report.py
+
+
+def figure(interval, digits=3):
+    """A value with its bounds."""
+    if interval is None:
+        return "-"
+    if "low" not in interval:
+        return f"{interval['value']:.{digits}g}"
+    return f"{interval['value']:.{digits}g} [{interval['low']:.{digits}g}, {interval['high']:.{digits}g}]"
+
+
+def share(fraction):
+    return "all" if fraction is None else f"{100 * fraction:g} %"
+
+
+def in_order(entries, titles, *keys):
+    order = list(titles)
+    return sorted(
+        entries, key=lambda e: (*((e[k] is not None, e[k]) for k in (*keys, "fraction")), order.index(e["method"]))
+    )
+
+
+def fidelity(summary, titles):
+    parts = []
+    for length in sorted({entry["length"] for entry in summary}):
+        rows = [["size", "method", "of the full bytes", "mean KL, nats", "KL, ratio to SnapKV uniform", "difference", "top-1 agreement", "difference", "documents"]]  # fmt: skip
+        for e in in_order([e for e in summary if e["length"] == length], titles):
+            rows.append([
+                share(e["fraction"]), titles[e["method"]], f"{e['bytes_share']:.3f}", figure(e["mean_kl"]),
+                figure(e.get("kl_ratio")), figure(e.get("kl_difference")), figure(e["agreement"]),
+                figure(e.get("agreement_difference")), e["documents"],
+            ])  # fmt: skip
+        parts += [f"## After {length} tokens", table(rows)]
+    return parts
+
+
+def answers(summary, titles):
+    parts = []
+    for question in sorted({entry["question"] for entry in summary}, reverse=True):
+        for task, length in sorted({(e["task"], e["length"]) for e in summary}):
+            found = [e for e in summary if (e["task"], e["length"], e["question"]) == (task, length, question)]
+            if not found:
+                continue
+            rows = [["size", "method", "of the full bytes", "score", "difference to SnapKV uniform", "share of the full cache's", "right answer's log-likelihood", "difference to SnapKV uniform", "items"]]  # fmt: skip
+            for e in in_order(found, titles):
+                rows.append([
+                    share(e["fraction"]), titles[e["method"]], f"{e['bytes_share']:.3f}", figure(e["score"]),
+                    figure(e.get("score_to_snapkv")), figure(e.get("score_share_of_full")),
+                    figure(e.get("gold_logprob")), figure(e.get("gold_logprob_to_snapkv")), e["items"],
+                ])  # fmt: skip
+            parts += [f"## {task}, {length} tokens, question {question}", table(rows)]
+    return parts
+
+
+def perplexity(summary, titles):
+    rows = [["size", "method", "of the full bytes", "perplexity", "loss, difference to every position", "windows"]]
+    for e in in_order(summary, titles):
+        rows.append([
+            share(e["fraction"]), titles[e["method"]], f"{e['bytes_share']:.3f}", figure(e["perplexity"], 4),
+            figure(e.get("loss_to_full")), e["windows"],
+        ])  # fmt: skip
+    return [table(rows)]
+
+
+def markdown(result, parts):
+    head = [f"# {result['title']}: {result['settings']['model']}"]
+    if result["quick"]:
+        head.append("**From a run with --quick: the figures mean nothing.**")
+    head.append(f"`{result['command']}`")
+    head.append("Intervals: 95 %, bootstrap over documents or items. Differences and ratios are paired.")
+    return "\n\n".join([*head, *parts]) + "\n"

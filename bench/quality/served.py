@@ -1,0 +1,69 @@
+"""A server to measure: one that runs already, or one started for the run, which calibrates itself first."""
+
+import contextlib
+import pathlib
+
+import bench_server
+from tqdm import tqdm
+
+
+def calibrated(client):
+    """The profile that the server's plans are made from; measured now where there is none yet."""
+    with tqdm(total=100, unit="%", desc="calibration", leave=False) as bar:
+
+        def show(event):
+            if event.HasField("progress"):
+                bar.update(round(100 * event.progress.fraction) - bar.n)
+
+        return client.calibrate(on_event=show).profile
+
+
+@contextlib.contextmanager
+def serving(options):
+    """(client, model, profile); profile is None where a server at --address has none, and for lm-eval, which needs none."""
+    import ripplekv
+
+    if options.address:
+        with ripplekv.Client(options.address, timeout=3600) as client:
+            model = client.wait_until_serving(60)
+            if model.plan.min_positions:
+                raise ValueError(
+                    f"the server at {options.address} keeps {model.plan.min_positions} positions in any case, so that "
+                    "methods would not differ: start it with --min-positions 0"
+                )
+            try:
+                profile = client.profile()
+            except (ripplekv.NotFound, ripplekv.FailedPrecondition):
+                profile = None
+            yield client, model, profile
+        return
+    needs_profile = options.command != "lm-eval"
+    quick = {"calibration_examples": 4, "calibration_prefix": 128, "calibration_window": 16} if options.quick else {}
+    options.profile_dir.mkdir(parents=True, exist_ok=True)
+    flags = {
+        "calibration": "embedded" if needs_profile else "off", "profile_dir": options.profile_dir, "kv_memory": options.kv_memory,
+        "context_memory": options.context_memory, "compute": options.compute, **quick,
+    }  # fmt: skip
+    with bench_server.server_of(options, **flags) as server, ripplekv.Client(server.address, timeout=3600) as client:
+        profile = calibrated(client) if needs_profile else None
+        yield client, client.model(), profile
+
+
+def settings(model, profile):
+    """What every figure depends on, beside a task's own settings."""
+    import ripplekv.v1.profile_pb2 as pb
+
+    return {
+        "model": model.model.name,
+        "fingerprint": model.fingerprint,
+        "compute": pb.ComputeType.Name(model.compute_type),
+        "kv_types": [pb.KvType.Name(model.kv_type), pb.KvType.Name(model.value_kv_type)],
+        "version": model.versions.ripplekv,
+        "profile": profile.content_digest if profile else None,
+    }
+
+
+def corpus():
+    """The built-in calibration texts: never measured on."""
+    folder = pathlib.Path(bench_server.SOURCE) / "calibration" / "corpus"
+    return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))]

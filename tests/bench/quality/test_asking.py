@@ -1,0 +1,64 @@
+"""Prompts in tokens, with a tokenizer of characters that puts 1 before every text."""
+
+import types
+
+from quality.asking import Tokens, ask
+
+
+class Characters:
+    """A client as far as it is needed here; tells what it was asked."""
+
+    def __init__(self):
+        self.calls = []
+
+    def tokenize(self, prompt):
+        text = prompt if isinstance(prompt, str) else f"<{prompt[0]['content']}>ANSWER:"
+        return [1, *map(ord, text)]
+
+    def create_context(self, ids, kv):
+        self.calls.append(("context", ids, kv))
+        return types.SimpleNamespace(context_id="c7")
+
+    def delete_context(self, context_id):
+        self.calls.append(("delete", context_id))
+
+    def generate(self, ids, max_tokens, **how):
+        self.calls.append(("generate", ids, max_tokens, how))
+        cache = types.SimpleNamespace(kv_bytes=3, full_kv_bytes=9)
+        return types.SimpleNamespace(text="yes", complete=types.SimpleNamespace(cache=cache))
+
+    def score(self, ids, continuations, **how):
+        self.calls.append(("score", ids, continuations, how))
+        return types.SimpleNamespace(continuations=[types.SimpleNamespace(logprob=-2.0, tokens=[1, 2])])
+
+
+def text_of(ids):
+    return "".join(map(chr, ids))
+
+
+def test_prompts():
+    tokens = Tokens(Characters())
+    assert text_of(tokens.following("ab")) == "ab" and tokens.following("") == []
+    prompt = tokens.prompt("Document. Why?", prefix=" Because", split=9)
+    assert text_of(prompt.ids) == "\x01<Document. Why?>ANSWER: Because"
+    assert text_of(prompt.ids[prompt.split :]) == " Why?>ANSWER: Because"
+    prompt = tokens.prompt("Document. Why?", split=9, chat=False)
+    assert text_of(prompt.ids[: prompt.split]) == "\x01Document."
+
+
+def test_both_ways_of_asking_send_the_same_tokens():
+    client = Characters()
+    prompt = Tokens(client).prompt("Document. Why?", split=9)
+    kv = {"size": {"retention": 0.1}}
+    found = ask(client, prompt, kv, "visible", 5, " gold", min_tokens=1)
+    assert found == {"answer": "yes", "kv_bytes": 3, "full_kv_bytes": 9, "gold_logprob": -2.0, "gold_tokens": 2}
+    assert client.calls == [
+        ("generate", prompt.ids, 5, {"kv": kv, "min_tokens": 1}), ("score", prompt.ids, [" gold"], {"kv": kv})
+    ]  # fmt: skip
+    client.calls.clear()
+    ask(client, prompt, kv, "hidden", 5, " gold")
+    head, rest = prompt.ids[: prompt.split], prompt.ids[prompt.split :]
+    assert client.calls == [
+        ("context", head, kv), ("generate", rest, 5, {"context_id": "c7"}), ("score", rest, [" gold"], {"context_id": "c7"}),
+        ("delete", "c7"),
+    ]  # fmt: skip

@@ -1,0 +1,82 @@
+"""What is told of results, from results made up by hand."""
+
+import re
+
+import pytest
+
+from quality import answers_tasks, fidelity_task, methods, perplexity_task, report
+
+TITLES = {method.name: method.title for method in methods.ALL}
+
+
+def kl(value, agreement=1.0, kv_bytes=10):
+    return {"mean_kl": value, "agreement": agreement, "kv_bytes": kv_bytes, "full_kv_bytes": 100}
+
+
+def by(entries, **fields):
+    (found,) = [e for e in entries if all(e[k] == v for k, v in fields.items())]
+    return found
+
+
+def test_fidelity_is_paired_by_document():
+    results = {(64, "full-doc", "full", None): kl(0.0, kv_bytes=100)}
+    for document, base in (("a", 0.1), ("b", 0.4), ("c", 0.9)):
+        results[64, document, "snapkv", 0.1] = kl(base, 0.5)
+        results[64, document, "ripple-8", 0.1] = kl(base / 2, 0.75)
+    results[64, "d", "snapkv", 0.1] = kl(100.0)  # the other method was not measured on it: not compared
+    summary = fidelity_task.summary(results)
+    found = by(summary, method="ripple-8")
+    assert found["mean_kl"]["value"] == pytest.approx(0.7 / 3) and found["documents"] == 3
+    assert found["kl_ratio"]["value"] == pytest.approx(0.5) and found["kl_ratio"]["high"] == pytest.approx(0.5)
+    assert found["kl_difference"]["value"] == pytest.approx(-0.7 / 3)
+    assert found["agreement_difference"]["low"] == pytest.approx(0.25)
+    assert found["bytes_share"] == pytest.approx(0.1)
+    assert "kl_ratio" not in by(summary, method="snapkv") and "kl_ratio" not in by(summary, method="full")
+    text = "\n".join(report.fidelity(summary, TITLES))
+    assert "## After 64 tokens" in text and "| 10 % | ripple, r 8 | 0.100 |" in text
+    # Each table's rows have as many cells as its head.
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def answer(score, logprob, kv_bytes=10):
+    return {"score": score, "gold_logprob": logprob, "kv_bytes": kv_bytes, "full_kv_bytes": 100, "answer": ""}
+
+
+def test_answers_are_paired_by_item():
+    results = {}
+    for number, (full, base, mine) in enumerate([(1, 0, 1), (1, 0, 0), (0, 0, 0), (1, 1, 1)]):
+        results["vt", 1024, number, "visible", "full", None] = answer(full, -1.0, 100)
+        results["vt", 1024, number, "visible", "snapkv", 0.2] = answer(base, -3.0)
+        results["vt", 1024, number, "visible", "ripple-3", 0.2] = answer(mine, -2.5)
+    summary = answers_tasks.summary(results)
+    found = by(summary, method="ripple-3")
+    assert found["score"]["value"] == 0.5 and found["items"] == 4
+    assert found["score_to_snapkv"]["value"] == 0.25 and found["score_share_of_full"]["value"] == pytest.approx(2 / 3)
+    assert found["gold_logprob_to_snapkv"]["low"] == pytest.approx(0.5)
+    assert by(summary, method="snapkv")["score_to_full"]["value"] == -0.5
+    text = "\n".join(report.answers(summary, TITLES))
+    assert "## vt, 1024 tokens, question visible" in text and text.index("every position") < text.index("ripple, r 3")
+
+
+def test_perplexity():
+    results = {}
+    for start, loss in ((0, 1.0), (8, 3.0)):
+        results[start, "full", None] = {"logprob": -4 * loss, "tokens": 4, "kv_bytes": 100, "full_kv_bytes": 100}
+        results[start, "snapkv", 0.1] = {
+            "logprob": -4 * (loss + 0.5),
+            "tokens": 4,
+            "kv_bytes": 10,
+            "full_kv_bytes": 100,
+        }
+    summary = perplexity_task.summary(results)
+    assert by(summary, method="full")["perplexity"]["value"] == pytest.approx(2.718281828**2)
+    assert by(summary, method="snapkv")["loss_to_full"]["low"] == pytest.approx(0.5)
+    assert "7.389" in report.perplexity(summary, TITLES)[0]
+
+
+def test_methods():
+    assert methods.cells(methods.named(["full", "snapkv"]), [0.1, 0.2]) == [
+        (methods.METHODS["full"], None), (methods.METHODS["snapkv"], 0.1), (methods.METHODS["snapkv"], 0.2)
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no method snap; there are full, snapkv"):
+        methods.named(["snap"])
