@@ -28,7 +28,7 @@ def ruler_jobs(options, client, tokens):
         for length in options.lengths:
             for number in range(options.samples):
                 for method, fraction in methods.cells(options.methods, options.fractions):
-                    kv = methods.kv_params(method, fraction)
+                    kv = options.sizing.kv(method, fraction)
                     for question in options.question:
                         key = (task, length, number, question, method.name, fraction)
                         yield key, functools.partial(measure, task, length, number, question, kv)
@@ -54,7 +54,7 @@ def retrieval_jobs(options, client, tokens, results):
             scored = functools.partial(ruler.match_all, references=item.references)
 
             def of(method, fraction):
-                kv = methods.kv_params(method, fraction)
+                kv = options.sizing.kv(method, fraction)
                 for question in options.question:
                     key = (kind, options.length, number, question, method.name, fraction)
                     yield (
@@ -84,7 +84,7 @@ def longbench_jobs(options, client, tokens):
         # The benchmark ends these at the first newline, after one token at least.
         ends = {"stop_token_ids": newline[-1:], "min_tokens": 1} if name == "samsum" else {}
         for method, fraction in methods.cells(options.methods, options.fractions):
-            kv = methods.kv_params(method, fraction)
+            kv = options.sizing.kv(method, fraction)
             for question in options.question:
                 yield (
                     (name, options.max_length, record["_id"], question, method.name, fraction),

@@ -49,11 +49,12 @@ class Tokens:
 
 
 def ask(client, prompt, kv, question, max_tokens, gold=None, **options):
-    """The greedy answer, and the log-likelihood of the one that is right. `question` visible: the prompt is compressed as a
+    """The greedy answer, and the log-likelihood of the one that is right. `kv` is a function of the tokens that are compressed.
+    `question` visible: the prompt is compressed as a
     whole. hidden: what stands before the question is compressed as a context, and the question comes after."""
-    context_id, ids, how = "", prompt.ids, {"kv": kv}
+    context_id, ids, how = "", prompt.ids, {"kv": kv(len(prompt.ids))}
     if question == "hidden":
-        context = client.create_context(prompt.ids[: prompt.split], kv=kv)
+        context = client.create_context(prompt.ids[: prompt.split], kv=kv(prompt.split))
         context_id, ids, how = context.context_id, prompt.ids[prompt.split :], {"context_id": context.context_id}
     try:
         answer = client.generate(ids, max_tokens=max_tokens, **how, **options)

@@ -89,6 +89,8 @@ def parser():
         sub.add_argument(
             "--profile-dir", type=pathlib.Path, help="profiles of the server (default: build/quality/profiles)"
         )
+        sub.add_argument("--flag", dest="flags", action="append", default=[], metavar="NAME=VALUE",
+                         help="another flag of the server, e.g. calibration-eta=1; may be repeated")  # fmt: skip
         sub.add_argument("--out", type=pathlib.Path, help=f"where results go (default: build/quality/{name})")
         sub.add_argument("--quick", action="store_true", help="everything small; the figures mean nothing")
         sub.set_defaults(retention=0.2)
@@ -184,6 +186,13 @@ def parser():
     return top
 
 
+def flag_of(text):
+    name, mark, value = text.removeprefix("--").partition("=")
+    if not name or not mark:
+        raise ValueError(f"--flag {text}: must be NAME=VALUE")
+    return name.replace("-", "_"), value
+
+
 # What a task's figures depend on, beside the server.
 SETTINGS = {"documents": ("tokens",), "perplexity": ("file", "length", "tokens"), "longbench": ("prompts",)}
 
@@ -202,6 +211,9 @@ def prepare(options):
     options.profile_dir = options.profile_dir or SOURCE / "build" / "quality" / (
         "quick-profiles" if options.quick else "profiles"
     )
+    options.flags = dict(flag_of(text) for text in options.flags)
+    if options.flags and options.address:
+        raise ValueError("--flag is for the server that is started here; there is one at --address already")
     if "methods" in options:
         options.methods = methods.named(dict.fromkeys(options.methods))
     options.corpus = served.corpus()
@@ -239,7 +251,13 @@ SUMMARIES = {
 
 
 def measure(options, client, model, profile):
-    settings = {"task": options.command, "quick": options.quick, **served.settings(model, profile)}
+    options.sizing = methods.Sizing(model.model.layers, model.kv_bytes_per_position_layer)
+    settings = {
+        "task": options.command,
+        "quick": options.quick,
+        "flags": options.flags,
+        **served.settings(model, profile),
+    }
     settings |= {name: str(getattr(options, name)) for name in SETTINGS.get(options.command, ())}
     with Journal(options.out / "results.jsonl", settings) as journal:
         jobs = jobs_of(options, client, model, journal.results)
@@ -260,7 +278,7 @@ def write(options, settings, measured, command):
     summary = summarise(measured)
     result = {
         "title": options.title, "command": command, "quick": options.quick, "settings": settings,
-        "options": {name: value for name, value in vars(options).items() if name not in ("corpus", "small", "default_of", "methods", "title")},
+        "options": {name: value for name, value in vars(options).items() if name not in ("corpus", "small", "default_of", "methods", "sizing", "title")},
         "methods": {method.name: {"title": method.title, "kv": method.kv} for method in options.methods},
         "summary": summary, "results": [{"key": key, **value} for key, value in measured.items()],
     }  # fmt: skip

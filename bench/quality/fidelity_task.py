@@ -19,14 +19,14 @@ def jobs(options, client, tokens):
     for document, ids in picked:
         for length in options.lengths:
             for method, fraction in methods.cells(options.methods, options.fractions):
-                kv = methods.kv_params(method, fraction)
+                kv = options.sizing.kv(method, fraction)
                 window = ids[: length + options.tokens]
                 key = (length, document.digest, method.name, fraction)
                 yield key, functools.partial(measure, client, document.name, window[:length], window[length:], kv)
 
 
 def measure(client, name, prompt, continuation, kv):
-    response = client.score(prompt, [continuation], kv=kv, reference=True)
+    response = client.score(prompt, [continuation], kv=kv(len(prompt)), reference=True)
     scored = response.continuations[0]
     return {
         "document": name,

@@ -36,11 +36,17 @@ def named(names):
     return [METHODS[name] for name in names]
 
 
-def kv_params(method, fraction):
-    """A request's kv for a method at a share of the bytes."""
-    if not method.sized:
-        return method.kv
-    return {**method.kv, "size": {"retention": fraction}}
+class Sizing:
+    """Sizes as shares of what all rows of a prompt take as the server stores them by itself."""
+
+    def __init__(self, layers, row_bytes):
+        self._layers, self._row_bytes = layers, row_bytes
+
+    def kv(self, method, fraction):
+        """A request's kv as a function of the tokens that are compressed."""
+        if not method.sized:
+            return lambda tokens: method.kv
+        return lambda tokens: {**method.kv, "size": {"retention": fraction}}
 
 
 def cells(methods, fractions):

@@ -19,12 +19,12 @@ def jobs(options, client, tokens):
             ids[start + options.length : start + options.length + options.tokens],
         )
         for method, fraction in methods.cells(options.methods, options.fractions):
-            kv = methods.kv_params(method, fraction)
+            kv = options.sizing.kv(method, fraction)
             yield (start, method.name, fraction), functools.partial(measure, client, prompt, rest, kv)
 
 
 def measure(client, prompt, rest, kv):
-    response = client.score(prompt, [rest], kv=kv)
+    response = client.score(prompt, [rest], kv=kv(len(prompt)))
     cache = response.cache
     found = {"logprob": response.continuations[0].logprob, "tokens": len(rest)}
     return found | {"kv_bytes": cache.kv_bytes, "full_kv_bytes": cache.full_kv_bytes}

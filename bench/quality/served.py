@@ -42,7 +42,7 @@ def serving(options):
     options.profile_dir.mkdir(parents=True, exist_ok=True)
     flags = {
         "calibration": "embedded" if needs_profile else "off", "profile_dir": options.profile_dir, "kv_memory": options.kv_memory,
-        "context_memory": options.context_memory, "compute": options.compute, **quick,
+        "context_memory": options.context_memory, "compute": options.compute, **quick, **options.flags,
     }  # fmt: skip
     with bench_server.server_of(options, **flags) as server, ripplekv.Client(server.address, timeout=3600) as client:
         profile = calibrated(client) if needs_profile else None

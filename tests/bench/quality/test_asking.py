@@ -32,6 +32,10 @@ class Characters:
         return types.SimpleNamespace(continuations=[types.SimpleNamespace(logprob=-2.0, tokens=[1, 2])])
 
 
+def kv_of(tokens):
+    return {"size": {"total_positions": tokens}}
+
+
 def text_of(ids):
     return "".join(map(chr, ids))
 
@@ -49,16 +53,15 @@ def test_prompts():
 def test_both_ways_of_asking_send_the_same_tokens():
     client = Characters()
     prompt = Tokens(client).prompt("Document. Why?", split=9)
-    kv = {"size": {"retention": 0.1}}
-    found = ask(client, prompt, kv, "visible", 5, " gold", min_tokens=1)
+    found = ask(client, prompt, kv_of, "visible", 5, " gold", min_tokens=1)
     assert found == {"answer": "yes", "kv_bytes": 3, "full_kv_bytes": 9, "gold_logprob": -2.0, "gold_tokens": 2}
     assert client.calls == [
-        ("generate", prompt.ids, 5, {"kv": kv, "min_tokens": 1}), ("score", prompt.ids, [" gold"], {"kv": kv})
+        ("generate", prompt.ids, 5, {"kv": kv_of(len(prompt.ids)), "min_tokens": 1}), ("score", prompt.ids, [" gold"], {"kv": kv_of(len(prompt.ids))})
     ]  # fmt: skip
     client.calls.clear()
-    ask(client, prompt, kv, "hidden", 5, " gold")
+    ask(client, prompt, kv_of, "hidden", 5, " gold")
     head, rest = prompt.ids[: prompt.split], prompt.ids[prompt.split :]
     assert client.calls == [
-        ("context", head, kv), ("generate", rest, 5, {"context_id": "c7"}), ("score", rest, [" gold"], {"context_id": "c7"}),
+        ("context", head, kv_of(len(head))), ("generate", rest, 5, {"context_id": "c7"}), ("score", rest, [" gold"], {"context_id": "c7"}),
         ("delete", "c7"),
     ]  # fmt: skip
