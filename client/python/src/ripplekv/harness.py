@@ -138,7 +138,7 @@ class Harness:
         max_tokens = int(next((n for n in lengths if n is not None), self.max_gen_toks))
         if max_tokens >= self.max_length:
             raise ValueError(f"max_gen_toks is {max_tokens}: must be less than max_length, {self.max_length}")
-        options = {name: settings.pop(name) for name in ("top_p", "top_k", "seed") if name in settings}
+        options: dict[str, Any] = {name: settings.pop(name) for name in ("top_p", "top_k", "seed") if name in settings}
         temperature = settings.pop("temperature", None)
         sample = settings.pop("do_sample", bool(temperature))
         options["temperature"] = (1.0 if temperature is None else float(temperature)) if sample else 0.0

@@ -46,15 +46,14 @@ class RippleKVLM(LM):
         super().__init__()
         if sum((bool(full), retention is not None, kv is not None)) > 1:
             raise ValueError("full, retention and kv: one at most may be given")
+        params: Mapping[str, Any] | None = json.loads(kv) if isinstance(kv, str) else kv
         if full:
-            kv = {"size": {"full": {}}}
+            params = {"size": {"full": {}}}
         elif retention is not None:
-            kv = {"size": {"retention": float(retention)}}
-        elif isinstance(kv, str):
-            kv = json.loads(kv)
+            params = {"size": {"retention": float(retention)}}
         self._harness = Harness(
             Client(address, timeout=timeout),
-            kv=kv,
+            kv=params,
             max_length=max_length,
             max_gen_toks=int(max_gen_toks),
             concurrency=int(concurrency),

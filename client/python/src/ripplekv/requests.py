@@ -51,7 +51,7 @@ def prompt_fields(prompt: Prompt | None) -> dict[str, Any]:
         return {}
     if isinstance(prompt, str):
         return {"text": prompt}
-    items = list(prompt)
+    items: list[Any] = list(prompt)
     if items and isinstance(items[0], Mapping):
         return {"chat": decode_pb2.ChatPrompt(messages=[_message(item) for item in items])}
     return {"token_ids": decode_pb2.TokenIdsPrompt(ids=items)}
@@ -87,4 +87,5 @@ def generate_request(
             known = ", ".join(sorted(name for names in _GROUPS.values() for name in names))
             raise TypeError(f"'{name}' is no option of generate; there are {known}")
         groups.setdefault(group, {})[name] = value
-    return decode_pb2.GenerateRequest(context_id=context_id, **prompt_fields(prompt), **kv_fields(kv), **groups)
+    fields: dict[str, Any] = {**prompt_fields(prompt), **kv_fields(kv), **groups}
+    return decode_pb2.GenerateRequest(context_id=context_id, **fields)
