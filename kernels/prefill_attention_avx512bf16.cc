@@ -497,9 +497,11 @@ void PrefillAttentionRange(const PrefillAttentionArgs& args, int item_rows, int6
   const float scale =
       kUnit * 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(args.head_dim));
   for (int64_t item = item_begin; item < item_end; ++item) {
-    // The last rows first: they see the most keys, and short items at the end balance threads.
+    // The later the rows, the more keys they see: the last ones, the first ones, the last but one,
+    // ..., so that threads' shares are equally long.
     const int64_t kv_head = item % args.kv_heads;
-    const int64_t first_row = (per_head - 1 - item / args.kv_heads) * item_rows;
+    const int64_t turn = item / args.kv_heads;
+    const int64_t first_row = (turn % 2 == 0 ? per_head - 1 - turn / 2 : turn / 2) * item_rows;
     const int64_t left = rows - first_row;
     const Head head = {args, static_cast<int>(kv_head), group,
                        args.k + kv_head * args.kv_head_stride,

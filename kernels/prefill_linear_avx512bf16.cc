@@ -8,6 +8,8 @@ namespace ripplekv::RIPPLEKV_ISA {
 namespace {
 
 constexpr int kTokenTile = 12;
+/// Of panels, in elements. The processor itself looks ahead within 4 KiB only.
+constexpr int kPrefetchAhead = 768;
 
 /// out[t][p] = panel w[p] times token t, for `tokens` tokens from x on, one `stride` elements after
 /// the other.
@@ -30,6 +32,7 @@ RIPPLEKV_INLINE void Multiply(const uint16_t* const (&w)[panels], const uint16_t
     __m512bh panel[panels];
     Unroll<panels>([&](auto p) RIPPLEKV_INLINE_LAMBDA {
       panel[p.value] = (__m512bh)_mm512_loadu_si512(weights[p.value]);
+      _mm_prefetch(reinterpret_cast<const char*>(weights[p.value] + kPrefetchAhead), _MM_HINT_T0);
       weights[p.value] += 2 * kPrefillLinearRows;
     });
     Unroll<tokens>([&](auto t) RIPPLEKV_INLINE_LAMBDA {
@@ -115,6 +118,26 @@ RIPPLEKV_INLINE void ForPanels(const PrefillLinearArgs& args, const uint16_t* w,
   });
 }
 
+/// silu(g) u = g u / (1 + 2^t), t = -g log2(e).
+RIPPLEKV_INLINE __m512 SwiGluOf(__m512 g, __m512 u) {
+  const auto set = [](float x) RIPPLEKV_INLINE_LAMBDA { return _mm512_set1_ps(x); };
+  // Beyond these 1 + 2^t rounds to 1, or silu is subnormal.
+  const __m512 t = _mm512_max_ps(
+      _mm512_min_ps(_mm512_mul_ps(g, set(-1.44269504088896341f)), set(126.0f)), set(-126.0f));
+  const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 r = _mm512_sub_ps(t, n);
+  __m512 p = set(1.326472725e-3f);
+  p = _mm512_fmadd_ps(p, r, set(9.671512786e-3f));
+  p = _mm512_fmadd_ps(p, r, set(5.550733744e-2f));
+  p = _mm512_fmadd_ps(p, r, set(2.402224208e-1f));
+  p = _mm512_fmadd_ps(p, r, set(6.931469776e-1f));
+  p = _mm512_fmadd_ps(p, r, set(1.0f));
+  const __m512 d = _mm512_add_ps(_mm512_scalef_ps(p, n), set(1.0f));
+  __m512 y = _mm512_rcp14_ps(d);
+  y = _mm512_mul_ps(y, _mm512_fnmadd_ps(d, y, set(2.0f)));
+  return _mm512_mul_ps(_mm512_mul_ps(g, y), u);
+}
+
 }  // namespace
 
 void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,
@@ -143,9 +166,7 @@ void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate, co
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     const uint16_t* const pair[] = {PanelAt(args, gate, panel), PanelAt(args, up, panel)};
     MultiplyTokens<2>(args, pair, [&](int64_t t, const __m512(&sums)[2]) RIPPLEKV_INLINE_LAMBDA {
-      const Vec g = {sums[0]}, u = {sums[1]};
-      const Vec y = Mul(Div(g, Add(Set(1.0f), Exp(Sub(Zero(), g)))), u);
-      StoreRounded(out + t * out_stride + panel * kPrefillLinearRows, y.v);
+      StoreRounded(out + t * out_stride + panel * kPrefillLinearRows, SwiGluOf(sums[0], sums[1]));
     });
   }
 }

@@ -27,19 +27,23 @@ bool DecoderChunks::Supported(const ModelConfig& c) {
 
 DecoderChunks::DecoderChunks(const Weights& weights, std::vector<float> inv_freq, int max_tokens,
                              ThreadPool* pool)
-    : weights_(weights),
-      config_(weights.config()),
-      inv_freq_(std::move(inv_freq)),
-      pool_(pool),
-      wq_(weights.layer(0).wq),
-      wk_(weights.layer(0).wk),
-      wv_(weights.layer(0).wv),
-      wo_(weights.layer(0).wo),
-      w_gate_(weights.layer(0).w_gate),
-      w_up_(weights.layer(0).w_up),
-      w_down_(weights.layer(0).w_down),
-      x_(static_cast<size_t>(max_tokens) * static_cast<size_t>(config_.hidden)),
-      activated_(static_cast<size_t>(max_tokens) * static_cast<size_t>(config_.ffn)) {}
+    : weights_(weights), config_(weights.config()), inv_freq_(std::move(inv_freq)), pool_(pool) {
+  const LayerWeights& w = weights.layer(0);
+  const std::pair<Matrix*, const PanelMatrix*> matrices[] = {
+      {&wq_, &w.wq},         {&wk_, &w.wk},     {&wv_, &w.wv},        {&wo_, &w.wo},
+      {&w_gate_, &w.w_gate}, {&w_up_, &w.w_up}, {&w_down_, &w.w_down}};
+  // Whole cache lines: rows are a multiple of kPrefillLinearRows and columns even.
+  int64_t elements = int64_t{max_tokens} * (config_.hidden + config_.ffn);
+  for (const auto& [matrix, from] : matrices) elements += from->rows * from->cols;
+  storage_.resize(static_cast<size_t>(elements));
+  uint16_t* next = storage_.data();
+  for (const auto& [matrix, from] : matrices) {
+    *matrix = {next, from->rows, from->cols};
+    next += from->rows * from->cols;
+  }
+  x_ = next;
+  activated_ = x_ + int64_t{max_tokens} * config_.hidden;
+}
 
 /// f(first panel, last panel, first token, tokens) on tiles that cover all panels and tokens.
 template <typename F>
@@ -69,8 +73,7 @@ void DecoderChunks::ExpandLayer(int layer) {
     for (const auto& [from, to] : matrices) {
       const int64_t first = std::clamp<int64_t>(begin - offset, 0, from->panels());
       const int64_t last = std::clamp<int64_t>(end - offset, first, from->panels());
-      ExpandPanelsBf16(*from, first, last,
-                       to->panels.data() + first * kPrefillLinearRows * from->cols);
+      ExpandPanelsBf16(*from, first, last, to->panels + first * kPrefillLinearRows * from->cols);
       offset += from->panels();
     }
   });
@@ -79,8 +82,8 @@ void DecoderChunks::ExpandLayer(int layer) {
 
 void DecoderChunks::Normalize(const float* hidden, const std::vector<float>& weight, int tokens) {
   pool_->ParallelFor(tokens, 16, [&](int64_t begin, int64_t end) {
-    RmsNormBf16(hidden, weight.data(), config_.hidden, static_cast<float>(config_.rms_epsilon),
-                x_.data(), begin, end);
+    RmsNormBf16(hidden, weight.data(), config_.hidden, static_cast<float>(config_.rms_epsilon), x_,
+                begin, end);
   });
 }
 
@@ -110,16 +113,14 @@ void DecoderChunks::ProjectQkv(int layer, const float* hidden, int tokens, int64
   const int64_t q_panels = wq_.rows / kPrefillLinearRows;
   const int64_t k_panels = wk_.rows / kPrefillLinearRows;
   ForTiles(q_panels + 2 * k_panels, tokens, [&](int64_t begin, int64_t end, int first, int count) {
-    const PrefillLinearArgs args = {count, config_.hidden,
-                                    x_.data() + int64_t{first} * config_.hidden};
+    const PrefillLinearArgs args = {count, config_.hidden, x_ + int64_t{first} * config_.hidden};
     int64_t offset = 0;
     for (const auto& [w, target] : {std::pair{&wq_, &queries}, {&wk_, &keys}, {&wv_, &values}}) {
       const int64_t panels = w->rows / kPrefillLinearRows;
       PrefillHeads heads = *target;
       heads.out += first * heads.token_stride;
       if (heads.rope != nullptr) heads.rope += first * d;
-      PrefillLinearHeads(args, w->panels.data(), heads,
-                         std::clamp<int64_t>(begin - offset, 0, panels),
+      PrefillLinearHeads(args, w->panels, heads, std::clamp<int64_t>(begin - offset, 0, panels),
                          std::clamp<int64_t>(end - offset, 0, panels));
       offset += panels;
     }
@@ -131,7 +132,7 @@ void DecoderChunks::Finish(int layer, const uint16_t* attention, int tokens, flo
   const auto add = [&](const Matrix& w, const uint16_t* x) {
     ForTiles(w.rows / kPrefillLinearRows, tokens,
              [&](int64_t begin, int64_t end, int first, int count) {
-               PrefillLinearAdd({count, w.cols, x + first * w.cols}, w.panels.data(),
+               PrefillLinearAdd({count, w.cols, x + first * w.cols}, w.panels,
                                 hidden + first * width, width, begin, end);
              });
   };
@@ -139,17 +140,16 @@ void DecoderChunks::Finish(int layer, const uint16_t* attention, int tokens, flo
   Normalize(hidden, weights_.layer(layer).ffn_norm, tokens);
   ForTiles(w_gate_.rows / kPrefillLinearRows, tokens,
            [&](int64_t begin, int64_t end, int first, int count) {
-             PrefillLinearSwiGlu({count, width, x_.data() + first * width}, w_gate_.panels.data(),
-                                 w_up_.panels.data(), activated_.data() + first * w_gate_.rows,
-                                 w_gate_.rows, begin, end);
+             PrefillLinearSwiGlu({count, width, x_ + first * width}, w_gate_.panels, w_up_.panels,
+                                 activated_ + first * w_gate_.rows, w_gate_.rows, begin, end);
            });
-  add(w_down_, activated_.data());
+  add(w_down_, activated_);
 }
 
 void DecoderChunks::Logits(const float* hidden, int tokens, float* logits) {
   const PanelMatrix& head = weights_.head();
   Normalize(hidden, weights_.final_norm(), tokens);
-  const PrefillLinearArgs args = {tokens, config_.hidden, x_.data()};
+  const PrefillLinearArgs args = {tokens, config_.hidden, x_};
   // Two panels are expanded at a time and used while they are in the cache.
   pool_->ParallelFor(head.panels(), kHeadPanels, [&](int64_t begin, int64_t end) {
     std::vector<uint16_t> panels(static_cast<size_t>(2 * kPrefillLinearRows * config_.hidden));

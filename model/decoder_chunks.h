@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/large_vector.h"
 #include "kernels/thread_pool.h"
 #include "model/weights.h"
 
@@ -29,9 +30,7 @@ class DecoderChunks {
  private:
   /// A matrix of the expanded layer (kernels/panel_matrix.h, ExpandPanelsBf16).
   struct Matrix {
-    explicit Matrix(const PanelMatrix& w)
-        : panels(static_cast<size_t>(w.rows * w.cols)), rows(w.rows), cols(w.cols) {}
-    std::vector<uint16_t> panels;
+    uint16_t* panels = nullptr;
     int64_t rows, cols;
   };
 
@@ -46,9 +45,10 @@ class DecoderChunks {
   ThreadPool* const pool_;
   int layer_ = -1;
   Matrix wq_, wk_, wv_, wo_, w_gate_, w_up_, w_down_;
-  std::vector<uint16_t> x_;          // [tokens, hidden]
-  std::vector<uint16_t> activated_;  // [tokens, ffn]
-  std::vector<float> rope_;          // [positions so far, head_dim]: cosines, sines
+  uint16_t* x_ = nullptr;          // [tokens, hidden]
+  uint16_t* activated_ = nullptr;  // [tokens, ffn]
+  LargeVector<uint16_t> storage_;  // of the matrices and of those two
+  LargeVector<float> rope_;        // [positions so far, head_dim]: cosines, sines
 };
 
 }  // namespace ripplekv

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "calibration/policy/budgets.h"
 #include "calibration/policy/selector.h"
+#include "kernels/large_vector.h"
 #include "model/decoder.h"
 #include "server/kv/page_arena.h"
 #include "server/kv/sequence_cache.h"
@@ -103,7 +104,7 @@ class Prefill {
   int64_t next_ = 0;  // first token of the next chunk; tokens_: the layer's end is next
   std::optional<PrefillLayer> full_;
   size_t peak_bytes_ = 0;
-  std::vector<float> hidden_;         // [tokens, hidden]
+  LargeVector<float> hidden_;         // [tokens, hidden]
   std::vector<std::byte> q_;          // [chunk, heads, d]
   std::vector<std::byte> attention_;  // [chunk, heads, d]
   // Tokens whose queries score the rows, ascending, and the layer's queries of theirs: [n, heads,
