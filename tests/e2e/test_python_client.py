@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -185,6 +186,8 @@ def test_the_installed_package_is_whole(server, tmp_path):
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "ripplekv" / "py.typed").exists()
     assert (tmp_path / "site" / "ripplekv" / "v1" / "decode_pb2.pyi").exists()
+    version = re.search(r"project\(ripplekv VERSION (\S+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
+    assert (tmp_path / "site" / f"ripplekv-{version}.dist-info").is_dir()
     code = "import ripplekv, json, sys; print(json.dumps([ripplekv.__file__, ripplekv.Client(sys.argv[1]).model(timeout=20).model.name]))"
     done = subprocess.run(
         [sys.executable, "-c", code, server.address], cwd=tmp_path / "site", capture_output=True, text=True
