@@ -58,14 +58,24 @@ def compare(folder, model_path, address, count):
     write_tasks(folder, count)
     theirs = evaluated(
         "hf",
-        {"pretrained": str(model_path.parent), "gguf_file": model_path.name, "dtype": "float32", "device": "cpu"},
+        # transformers reads this file's tokenizer as one that begins every text with BOS, which the file denies.
+        {
+            "pretrained": str(model_path.parent),
+            "gguf_file": model_path.name,
+            "dtype": "float32",
+            "device": "cpu",
+            "add_bos_token": False,
+        },  # fmt: skip
         folder,
     )
     ours = evaluated("ripplekv", {"address": address, "full": True}, folder)
     result = {}
     for task in TASKS:
         pairs = list(zip(ours[task], theirs[task], strict=True))
-        result[task] = {"items": len(pairs), "same": sum(answer(a) == answer(b) for a, b in pairs)}
+        different = [
+            {"item": a["doc_id"], "ours": answer(a), "theirs": answer(b)} for a, b in pairs if answer(a) != answer(b)
+        ]
+        result[task] = {"items": len(pairs), "same": len(pairs) - len(different), "different": different}
     scores = [
         (x[0], y[0])
         for a, b in zip(ours["ripplekv_choices"], theirs["ripplekv_choices"], strict=True)
