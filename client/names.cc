@@ -75,12 +75,39 @@ std::string NameOf(v1::CalibrationState state) {
 }
 
 std::string Describe(const v1::Allocator& allocator) {
+  const auto ripple = [](const v1::RippleAllocator& parameters) {
+    return absl::StrCat("r ", FormatNumber(parameters.r()), ", gamma ",
+                        FormatNumber(parameters.gamma()),
+                        parameters.map() == v1::SIGNAL_MAP_LOG    ? ", log"
+                        : parameters.map() == v1::SIGNAL_MAP_RANK ? ", rank"
+                                                                  : "");
+  };
   switch (allocator.allocator_case()) {
     case v1::Allocator::kRipple:
-      return absl::StrCat("ripple (r ", FormatNumber(allocator.ripple().r()), ", gamma ",
-                          FormatNumber(allocator.ripple().gamma()), ")");
+      return absl::StrCat("ripple (", ripple(allocator.ripple()), ")");
     case v1::Allocator::kUniform:
       return "uniform";
+    case v1::Allocator::kSqrt:
+      return "square root of the sensitivity";
+    case v1::Allocator::kInverseRipple:
+      return absl::StrCat("inverse ripple (", ripple(allocator.inverse_ripple().ripple()), ")");
+    case v1::Allocator::kShuffledRipple:
+      return absl::StrCat("shuffled ripple (", ripple(allocator.shuffled_ripple().ripple()),
+                          ", seed ", allocator.shuffled_ripple().seed(), ")");
+    case v1::Allocator::kIsolatedDamage:
+      return absl::StrCat("isolated damage at ",
+                          FormatNumber(allocator.isolated_damage().retention()), " (",
+                          ripple(allocator.isolated_damage().ripple()), ")");
+    case v1::Allocator::kLocalResponse:
+      return absl::StrCat("local response (", ripple(allocator.local_response().ripple()), ")");
+    case v1::Allocator::kPyramid:
+      return absl::StrCat("pyramid (beta ", FormatNumber(allocator.pyramid().beta()), ")");
+    case v1::Allocator::kMultipliers:
+      return "given multipliers";
+    case v1::Allocator::kPositions:
+      return "given positions";
+    case v1::Allocator::kDamageCurves:
+      return "damage curves";
     case v1::Allocator::ALLOCATOR_NOT_SET:
       return "";
   }
@@ -95,6 +122,10 @@ std::string Describe(const v1::CacheSize& size) {
       return absl::StrCat(FormatCount(size.total_positions()), " positions over all layers");
     case v1::CacheSize::kFull:
       return "every position";
+    case v1::CacheSize::kTotalBytes:
+      return absl::StrCat(FormatBytes(size.total_bytes()), " over all layers");
+    case v1::CacheSize::kTargetMeanKl:
+      return absl::StrCat("mean KL ", FormatNumber(size.target_mean_kl()), " at most");
     case v1::CacheSize::SIZE_NOT_SET:
       return "";
   }
@@ -116,6 +147,8 @@ std::string DescribeSource(const v1::Plan& plan) {
       return absl::StrCat("from profile ", ShortId(plan.profile_id()));
     case v1::PLAN_SOURCE_INLINE:
       return "from the given sensitivities";
+    case v1::PLAN_SOURCE_FIXED:
+      return "without a profile";
     default:
       return absl::StrCat("plan source ", static_cast<int>(plan.source()));
   }

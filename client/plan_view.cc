@@ -15,6 +15,12 @@ namespace {
 
 constexpr int kMaxChartColumns = 110;
 
+// "int8", or "int8:int4" where keys and values differ.
+std::string NameOfTypes(const v1::LayerBudget& layer) {
+  if (layer.key_type() == layer.value_type()) return NameOf(layer.key_type());
+  return absl::StrCat(NameOf(layer.key_type()), ":", NameOf(layer.value_type()));
+}
+
 }  // namespace
 
 std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_tokens,
@@ -23,6 +29,10 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
   FactSheet head;
   head.Add("prompt", {absl::StrCat(FormatCount(prompt_tokens), " tokens")});
   head.Add("plan", {Describe(plan.allocator()), Describe(plan.size()), DescribeSource(plan)});
+  if (plan.chooses_types()) {
+    head.Add("types", {"chosen layer by layer",
+                       absl::StrCat(FormatBytes(response.byte_budget()), " of rows at most")});
+  }
   head.Add("floors", {absl::StrCat(FormatCount(plan.floor_positions()), " positions every layer"),
                       absl::StrCat(FormatCount(plan.min_positions()), " a layer on average")});
   if (response.layers().empty()) return head.Render(terminal);
@@ -35,8 +45,10 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
     values.push_back(layer.positions());
     const std::string positions = FormatCount(layer.positions());
     const std::string multiplier = absl::StrFormat("%s%.3f", terminal.times(), layer.multiplier());
+    const std::string types =
+        plan.chooses_types() ? absl::StrCat("  ", NameOfTypes(layer)) : std::string();
     rows.push_back({absl::StrCat(layer.layer()), values.back(),
-                    absl::StrCat(positions, "  ", multiplier), positions});
+                    absl::StrCat(positions, "  ", multiplier, types), positions});
     if (layer.positions() < least->positions()) least = &layer;
     if (layer.positions() > most->positions()) most = &layer;
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "calibration/default_corpus.h"
 #include "calibration/probe.h"
+#include "server/kv_types.h"
 #include "server/version.h"
 
 namespace ripplekv {
@@ -55,6 +56,7 @@ absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& optio
   spec.selector = options.selector();
   spec.sinks = options.sinks;
   spec.kv_types = model.kv_types;
+  spec.choose_types = options.kv_type == kKvTypeAuto;
   spec.kv_shape = {.kv_heads = model.config.kv_heads,
                    .head_dim = model.config.head_dim,
                    .compute = model.compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16};

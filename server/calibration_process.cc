@@ -59,7 +59,7 @@ absl::Status CalibrationProcess::Load() {
   backend->plans = plans_.get();
   backend->settings = options_.calibration_settings();
   backend->corpus = options_.corpus;
-  backend->defaults = {.ripple = {.r = options_.ripple_r, .gamma = options_.ripple_gamma},
+  backend->defaults = {.allocators = options_.allocators(),
                        .snapkv = std::get<SnapKv>(options_.selector())};
   slot_.Set(std::move(backend));
   readiness_->Ready();

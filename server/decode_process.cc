@@ -98,7 +98,7 @@ absl::Status DecodeProcess::StartEngine(LoadedModel loaded) {
 }
 
 void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
-  const PlanDefaults defaults = {.ripple = {.r = options_.ripple_r, .gamma = options_.ripple_gamma},
+  const PlanDefaults defaults = {.allocators = options_.allocators(),
                                  .snapkv = std::get<SnapKv>(options_.selector())};
   auto calibration = std::make_shared<CalibrationBackend>();
   calibration->model = model;

@@ -9,10 +9,13 @@
 
 namespace ripplekv {
 
-inline constexpr char kKvTypeChoices[] = "auto|fp32|bf16|int8|int4|KEYS:VALUES";
+inline constexpr char kKvTypeChoices[] = "compute|auto|fp32|bf16|int8|int4|KEYS:VALUES";
+// The plan chooses, layer by layer.
+inline constexpr char kKvTypeAuto[] = "auto";
 
 // What --kv-type takes: a type for both, or one for keys and one for values ("int8:int4"). Null for
-// "auto", the type the model computes in. INVALID_ARGUMENT names the text and the choices.
+// "compute", the type the model computes in, and for "auto". INVALID_ARGUMENT names the text and
+// the choices.
 absl::StatusOr<std::optional<KvTypes>> ParseKvTypes(std::string_view text);
 
 // "int8", or "int8:int4" where they differ.

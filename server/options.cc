@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "client/unknown_argument.h"
 #include "model/decoder.h"
 #include "server/address.h"
@@ -46,6 +47,23 @@ CLI::Validator AboveZeroTo(double high) {
 CLI::Validator Between(double low, double high) {
   return NumberThat<double>(absl::StrCat(Bound(low), " to ", Bound(high)), "within ",
                             [=](double value) { return value >= low && value <= high; });
+}
+
+CLI::Validator AboveZeroBelowOne() {
+  return NumberThat<double>("above 0, below 1", "",
+                            [](double value) { return value > 0 && value < 1; });
+}
+
+// Numbers between commas; absent where one is none.
+template <typename T>
+std::optional<std::vector<T>> ParseList(const std::string& text) {
+  std::vector<T> values;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    T value{};
+    if (!CLI::detail::lexical_cast(std::string(part), value)) return std::nullopt;
+    values.push_back(value);
+  }
+  return values;
 }
 
 CLI::Validator Whole(int64_t low, int64_t high) {
@@ -147,6 +165,20 @@ class Declarer {
     return option;
   }
 
+  template <typename T>
+  CLI::Option* AddList(const std::string& name, std::vector<T>& values, const std::string& text) {
+    CLI::Option* option = app_->add_option_function<std::string>(
+        "--" + name, [&values](const std::string& list) { values = *ParseList<T>(list); }, text);
+    option->type_name("");
+    option->check(CLI::Validator(
+        [](std::string& list) -> std::string {
+          if (ParseList<T>(list).has_value()) return "";
+          return absl::StrCat("'", list, "' is not numbers between commas");
+        },
+        ""));
+    return Finish(option, name);
+  }
+
   CLI::Option* AddText(const std::string& name, std::string& value, const std::string& text) {
     CLI::Option* option = app_->add_option("--" + name, value, text);
     option->type_name("");
@@ -226,19 +258,44 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   if (server) {
     d.AddBytes("kv-memory", o.kv_memory_bytes, kMiB, 64 * kTiB, "Memory for keys and values");
   }
-  d.Add("kv-type", o.kv_type, TypesOfKv(),
-        "Type that keys and values are stored in; auto: that of --compute");
+  d.Add(
+      "kv-type", o.kv_type, TypesOfKv(),
+      "Type that keys and values are stored in; compute: that of --compute; auto: the "
+      "damage_curves allocator chooses it with the number of rows, layer by layer, from one budget "
+      "in bytes");
   d.Add("retention", o.retention, AboveZeroTo(1),
-        "Share of a prompt's positions that is kept, mean over layers");
+        "Share of a prompt's positions that is kept, mean over layers; with --kv-type auto, of the "
+        "bytes that it takes uncompressed");
   d.Add("min-positions", o.min_positions, Whole(0, kMaxPromptTokens),
         "Prompts no longer than this are not compressed; longer ones keep at least this many "
         "positions a layer on average");
-  d.Add("allocator", o.allocator, OneOf({"ripple", "uniform"}),
-        "How positions are divided over layers");
+  d.Add(
+      "allocator", o.allocator,
+      OneOf({"ripple", "uniform", "sqrt", "inverse_ripple", "shuffled_ripple", "isolated_damage",
+             "local_response", "pyramid", "multipliers", "positions", "damage_curves"}),
+      "How positions are divided over layers (docs/allocators.md): by measured sensitivity "
+      "(ripple, "
+      "sqrt), by what compressing each layer alone was measured to cost (damage_curves, "
+      "isolated_damage), by each layer's own response (local_response), evenly, more to the first "
+      "ones (pyramid), or as listed (multipliers, positions); inverse_ripple and shuffled_ripple "
+      "are "
+      "controls");
   d.Add("ripple-r", o.ripple_r, Between(1, 1e6),
-        "ripple: largest ratio between two layers; 1 is uniform");
+        "ripple and what is made of it: largest ratio between two layers; 1 is uniform");
   d.Add("ripple-gamma", o.ripple_gamma, Between(1, 1e6),
-        "ripple: clips a layer's share to 1/gamma ... gamma");
+        "The same: clips a layer's share to 1/gamma ... gamma");
+  d.Add("ripple-map", o.ripple_map, OneOf({"minmax", "log", "rank"}),
+        "The same: how the layers' measurements are scaled to 0 ... 1 before");
+  d.Add("pyramid-beta", o.pyramid_beta, Between(1, 1e6),
+        "pyramid: the last layer keeps 1/beta of the mean");
+  d.Add("damage-retention", o.damage_retention, AboveZeroBelowOne(),
+        "isolated_damage: the retention whose damage counts");
+  d.Add("shuffle-seed", o.shuffle_seed, Whole(0, std::numeric_limits<int64_t>::max()),
+        "shuffled_ripple: seed of the order");
+  d.AddList("layer-multipliers", o.layer_multipliers,
+            "multipliers: one a layer, between commas, only their ratios matter");
+  d.AddList("layer-positions", o.layer_positions,
+            "positions: one a layer, between commas, instead of --retention");
   d.Add("sinks", o.sinks, Whole(0, 1024),
         "First positions, always kept and never perturbed by calibration");
   d.Add("snapkv-window", o.snapkv_window, Whole(1, 1024),
@@ -307,6 +364,21 @@ absl::Status CheckGivenOnce(const CLI::App& app) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAllocator(const ServerOptions& options) {
+  if (absl::Status status = ValidateAllocator(options.plan_allocator()); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--allocator ", options.allocator, ": ", status.message(),
+                     options.allocator == "multipliers" ? " (--layer-multipliers)" : "",
+                     options.allocator == "positions" ? " (--layer-positions)" : ""));
+  }
+  if (options.kv_type == kKvTypeAuto && options.allocator != "damage_curves") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-type auto needs --allocator damage_curves, and it is ",
+                     options.allocator, ": no other chooses types"));
+  }
+  return absl::OkStatus();
+}
+
 // Contexts are part of the KV memory.
 absl::Status ResolveContextMemory(const CLI::App& app, ServerOptions& options) {
   if (app.get_option("--context-memory")->empty()) {
@@ -355,6 +427,7 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
   }
   options.printed = Printed(app);
   absl::Status status = CheckGivenOnce(app);
+  if (status.ok()) status = CheckAllocator(options);
   if (status.ok() && program == Program::kServer) status = ResolveContextMemory(app, options);
   if (!status.ok()) {
     *exit = {kUsageExit,
@@ -377,9 +450,27 @@ CalibrationSettings ServerOptions::calibration_settings() const {
   return settings;
 }
 
+Allocators ServerOptions::allocators() const {
+  const SignalMap map = ripple_map == "log"    ? SignalMap::kLog
+                        : ripple_map == "rank" ? SignalMap::kRank
+                                               : SignalMap::kMinMax;
+  const RippleAllocator ripple{.r = ripple_r, .gamma = ripple_gamma, .map = map};
+  return {.ripple = ripple,
+          .shuffled_ripple = {ripple, shuffle_seed},
+          .isolated_damage = {ripple, damage_retention},
+          .pyramid = {pyramid_beta}};
+}
+
 Allocator ServerOptions::plan_allocator() const {
-  if (allocator == "uniform") return UniformAllocator{};
-  return RippleAllocator{.r = ripple_r, .gamma = ripple_gamma};
+  const Allocators all = allocators();
+  for (const Allocator& one : std::initializer_list<Allocator>{
+           UniformAllocator{}, SqrtAllocator{}, InverseRippleAllocator{all.ripple},
+           all.shuffled_ripple, all.isolated_damage, LocalResponseAllocator{all.ripple},
+           all.pyramid, MultipliersAllocator{layer_multipliers},
+           PositionsAllocator{layer_positions}, DamageCurvesAllocator{}}) {
+    if (AllocatorName(one) == allocator) return one;
+  }
+  return all.ripple;
 }
 
 SelectorSpec ServerOptions::selector() const {

@@ -28,7 +28,7 @@ struct ServerOptions {
   std::string compute = "bf16";
   int threads = 0;  // resolved: at least 1
   int64_t kv_memory_bytes = int64_t{256} << 20;
-  std::string kv_type = "auto";  // what ParseKvTypes takes (server/kv_types.h)
+  std::string kv_type = "compute";  // what ParseKvTypes takes (server/kv_types.h)
   int64_t work_memory_bytes = int64_t{512} << 20;
   int max_batch = 16;
   int max_queue = 64;
@@ -48,6 +48,12 @@ struct ServerOptions {
   std::string allocator = "ripple";
   double ripple_r = 1.5;
   double ripple_gamma = 16;
+  std::string ripple_map = "minmax";
+  double pyramid_beta = 20;
+  double damage_retention = 0.1;
+  uint64_t shuffle_seed = 0;
+  std::vector<double> layer_multipliers;  // --allocator multipliers
+  std::vector<int64_t> layer_positions;   // --allocator positions
   int sinks = 4;
   int snapkv_window = 32;
   int snapkv_kernel = 7;
@@ -73,6 +79,8 @@ struct ServerOptions {
 
   // The calibration that gives the plan in force; sinks are those of the plan.
   CalibrationSettings calibration_settings() const;
+  // Of every kind, with the parameters given; and the one that --allocator names.
+  Allocators allocators() const;
   Allocator plan_allocator() const;
   SelectorSpec selector() const;
   bool calibrates_remotely() const {

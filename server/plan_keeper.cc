@@ -4,15 +4,20 @@
 
 namespace ripplekv {
 
+void TakeMeasurements(const Profile& profile, PlanSpec& spec) {
+  spec.sensitivity = profile.sensitivity;
+  spec.profile_id = profile.id();
+}
+
 absl::StatusOr<std::unique_ptr<PlanKeeper>> PlanKeeper::Create(PlanSpec configured, ProfileKey key,
                                                                Log* log, Metrics* metrics) {
-  // Checked now rather than when the profile arrives: any sensitivities do.
-  PlanSpec checked = configured;
-  checked.sensitivity.assign(static_cast<size_t>(configured.layers), 1.0);
-  if (absl::StatusOr<Plan> plan = Plan::Make(checked); !plan.ok()) return plan.status();
-  PlanSpec uniform = configured;
-  uniform.allocator = UniformAllocator{};
-  absl::StatusOr<Plan> plan = Plan::Make(uniform);
+  // Checked now rather than when the profile arrives.
+  if (absl::Status status = ValidatePlan(configured); !status.ok()) return status;
+  PlanSpec first = configured;
+  if (NeededMeasurement(first.allocator) != Measurement::kNone) {
+    first.allocator = UniformAllocator{};
+  }
+  absl::StatusOr<Plan> plan = Plan::Make(first);
   if (!plan.ok()) return plan.status();
   return std::unique_ptr<PlanKeeper>(
       new PlanKeeper(std::move(configured), std::move(key), *std::move(plan), log, metrics));
@@ -29,7 +34,9 @@ PlanKeeper::PlanKeeper(PlanSpec configured, ProfileKey key, Plan plan, Log* log,
 }
 
 void PlanKeeper::Announce(const Plan& plan) {
-  const char* source = plan.from_profile() ? "profile" : "uniform";
+  const char* source = plan.from_profile()                                          ? "profile"
+                       : std::holds_alternative<UniformAllocator>(plan.allocator()) ? "uniform"
+                                                                                    : "fixed";
   metrics_->SetPlanSource(source);
   log_->Info("plan_in_force", {{"source", source}, {"profile_id", plan.profile_id()}});
 }
@@ -45,8 +52,7 @@ bool PlanKeeper::Adopt(const Profile& profile) {
   if (profile.key != key_) return false;
   const std::lock_guard adopting(adopt_mutex_);
   PlanSpec spec = configured_;
-  spec.sensitivity = profile.sensitivity;
-  spec.profile_id = profile.id();
+  TakeMeasurements(profile, spec);
   absl::StatusOr<Plan> made = Plan::Make(std::move(spec));
   if (!made.ok()) {
     log_->Error("plan_refused", {{"profile_id", profile.id()}, {"error", made.status().message()}});

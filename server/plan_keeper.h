@@ -13,8 +13,12 @@
 
 namespace ripplekv {
 
-// The plan in force. Until a profile of the configured settings is there, it is the configured plan
-// with the uniform allocator, and status() says why. Thread-safe.
+// What a plan takes from a profile.
+void TakeMeasurements(const Profile& profile, PlanSpec& spec);
+
+// The plan in force. Until a profile of the configured settings is there, it is the configured
+// plan, with the uniform allocator where the configured one needs a measurement, and status() says
+// why. Thread-safe.
 class PlanKeeper {
  public:
   // `configured`: the plan that the options describe, without sensitivities. `key`: the one

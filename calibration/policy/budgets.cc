@@ -26,35 +26,27 @@ int64_t FloorOfFraction(double fraction, int64_t tokens) {
   return std::min(static_cast<int64_t>(product), tokens);
 }
 
-int64_t RequestedPositions(const Size& size, int64_t layers, int64_t tokens) {
-  if (const auto* retention = std::get_if<Retention>(&size)) {
+absl::StatusOr<int64_t> RequestedPositions(const BudgetRequest& request, int64_t layers) {
+  const int64_t tokens = request.prompt_tokens;
+  if (const auto* retention = std::get_if<Retention>(&request.size)) {
     return layers * FloorOfFraction(retention->fraction, tokens);
   }
-  if (const auto* total = std::get_if<TotalPositions>(&size)) return total->positions;
-  return layers * tokens;
+  if (const auto* total = std::get_if<TotalPositions>(&request.size)) return total->positions;
+  if (std::holds_alternative<Full>(request.size)) return layers * tokens;
+  if (const auto* total = std::get_if<TotalBytes>(&request.size)) {
+    if (request.row_bytes > 0) return total->bytes / request.row_bytes;
+    return absl::FailedPreconditionError(
+        "total_bytes needs the bytes of a cached row, and this plan is not of the loaded model: "
+        "give retention or total_positions");
+  }
+  return absl::FailedPreconditionError(
+      "target_mean_kl needs a measured size curve: give retention, total_positions or total_bytes");
 }
 
 absl::Status CheckRange(const char* field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(field, " is ", value, ": must be between ", min, " and ", max));
-}
-
-absl::Status ValidateMultipliers(absl::Span<const double> multipliers) {
-  if (multipliers.empty() || multipliers.size() > size_t{kMaxLayers}) {
-    return absl::InvalidArgumentError(absl::StrCat("multipliers has ", multipliers.size(),
-                                                   " values: must have 1 to ", kMaxLayers));
-  }
-  const double max = *std::max_element(multipliers.begin(), multipliers.end());
-  for (size_t l = 0; l < multipliers.size(); ++l) {
-    const double w = multipliers[l];
-    if (!(w > 0) || !std::isfinite(w) || w < max / kMaxMultiplierRatio) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "multipliers[", l, "] is ", w,
-          ": must be finite, positive and at least 1e-12 times the largest (", max, ")"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 // The multipliers as integers of the same ratios: scaled by one power of two to below 2^62.
@@ -130,6 +122,23 @@ std::vector<int64_t> WaterFill(int64_t total, int64_t floor, int64_t cap,
 
 }  // namespace
 
+absl::Status ValidateMultipliers(absl::Span<const double> multipliers) {
+  if (multipliers.empty() || multipliers.size() > size_t{kMaxLayers}) {
+    return absl::InvalidArgumentError(absl::StrCat("multipliers has ", multipliers.size(),
+                                                   " values: must have 1 to ", kMaxLayers));
+  }
+  const double max = *std::max_element(multipliers.begin(), multipliers.end());
+  for (size_t l = 0; l < multipliers.size(); ++l) {
+    const double w = multipliers[l];
+    if (!(w > 0) || !std::isfinite(w) || w < max / kMaxMultiplierRatio) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "multipliers[", l, "] is ", w,
+          ": must be finite, positive and at least 1e-12 times the largest (", max, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateSize(const Size& size) {
   if (const auto* retention = std::get_if<Retention>(&size)) {
     if (!(retention->fraction > 0 && retention->fraction <= 1)) {
@@ -141,31 +150,56 @@ absl::Status ValidateSize(const Size& size) {
       return absl::InvalidArgumentError(
           absl::StrCat("total_positions is ", total->positions, ": must be at least 1"));
     }
+  } else if (const auto* total = std::get_if<TotalBytes>(&size)) {
+    if (total->bytes < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("total_bytes is ", total->bytes, ": must be at least 1"));
+    }
+  } else if (const auto* target = std::get_if<TargetMeanKl>(&size)) {
+    if (!(target->nats > 0) || !std::isfinite(target->nats)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("target_mean_kl is ", target->nats, ": must be above 0 and finite"));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<LayerBudgets> ShareBudget(const BudgetRequest& request,
-                                         absl::Span<const double> multipliers) {
+absl::StatusOr<LayerBudgets> TotalBudget(const BudgetRequest& request, int64_t layers) {
   const int64_t tokens = request.prompt_tokens;
   absl::Status status = CheckRange("prompt_tokens", tokens, 1, kMaxPromptTokens);
   status.Update(ValidateSize(request.size));
   status.Update(CheckRange("min_positions", request.min_positions, 0, kMaxPromptTokens));
   status.Update(CheckRange("floor", request.floor, 1, kMaxPromptTokens));
-  status.Update(ValidateMultipliers(multipliers));
   if (!status.ok()) return status;
+  const absl::StatusOr<int64_t> requested = RequestedPositions(request, layers);
+  if (!requested.ok()) return requested.status();
 
-  const auto layers = static_cast<int64_t>(multipliers.size());
   const int64_t floor = std::min(request.floor, tokens);
   LayerBudgets budgets;
-  budgets.requested = RequestedPositions(request.size, layers, tokens);
+  budgets.requested = *requested;
   const int64_t raised =
       std::max(budgets.requested, layers * std::min(request.min_positions, tokens));
   budgets.total = std::clamp(raised, layers * floor, layers * tokens);
   budgets.raised = raised != budgets.requested;
   budgets.clamped = budgets.total != raised;
   budgets.full = budgets.total == layers * tokens;
-  budgets.layer = WaterFill(budgets.total, floor, tokens, IntegerWeights(multipliers));
+  return budgets;
+}
+
+std::vector<int64_t> ShareInProportion(int64_t total, int64_t floor, int64_t cap,
+                                       absl::Span<const double> multipliers) {
+  return WaterFill(total, floor, cap, IntegerWeights(multipliers));
+}
+
+absl::StatusOr<LayerBudgets> ShareBudget(const BudgetRequest& request,
+                                         absl::Span<const double> multipliers) {
+  absl::StatusOr<LayerBudgets> budgets =
+      TotalBudget(request, static_cast<int64_t>(multipliers.size()));
+  if (!budgets.ok()) return budgets.status();
+  if (absl::Status status = ValidateMultipliers(multipliers); !status.ok()) return status;
+  const int64_t tokens = request.prompt_tokens;
+  budgets->layer =
+      ShareInProportion(budgets->total, std::min(request.floor, tokens), tokens, multipliers);
   return budgets;
 }
 

@@ -26,7 +26,18 @@ struct TotalPositions {
 struct Full {
   bool operator==(const Full&) const = default;
 };
-using Size = std::variant<Retention, TotalPositions, Full>;
+// Of rows, summed over the layers, at least 1: B = floor(bytes / bytes of a row) where every layer
+// stores the same type.
+struct TotalBytes {
+  int64_t bytes = 0;
+  bool operator==(const TotalBytes&) const = default;
+};
+// The smallest budget whose measured mean KL to the full cache is at most this (size_curve.h).
+struct TargetMeanKl {
+  double nats = 0;  // above 0, finite
+  bool operator==(const TargetMeanKl&) const = default;
+};
+using Size = std::variant<Retention, TotalPositions, Full, TotalBytes, TargetMeanKl>;
 
 // INVALID_ARGUMENT naming field, value and range.
 absl::Status ValidateSize(const Size& size);
@@ -36,14 +47,15 @@ inline constexpr int64_t kMaxPromptTokens = 2147483647;
 
 struct BudgetRequest {
   int64_t prompt_tokens = 0;  // T, 1 to kMaxPromptTokens
-  Size size;
+  Size size;                  // TargetMeanKl only after size_curve.h has turned it into another
+  int64_t row_bytes = 0;      // of one row in one layer, for TotalBytes; 0: not known
   // A prompt is not compressed below this many positions a layer on average; 0 switches it off.
   int64_t min_positions = 0;
   // Every layer keeps at least min(floor, T): sinks + selector window + 1. At least 1.
   int64_t floor = 1;
 };
 
-// Positions per KV head that each layer keeps of one prompt.
+// Positions per KV head that each layer keeps of one prompt, and how they are stored.
 struct LayerBudgets {
   std::vector<int64_t> layer;  // b_l, each in [min(floor, T), T]
   std::vector<KvTypes> types;  // what each layer's rows are stored in; filled by Plan
@@ -53,9 +65,24 @@ struct LayerBudgets {
   bool clamped = false;        // to [L * min(floor, T), L * T]; `total` is the clamped value
   bool full = false;           // every b_l = T: the prompt is not compressed
   int64_t bytes = 0;           // of the rows; filled by Plan, 0 where it knows no KvShape
+  // What the rows may take where the plan chooses their types: never exceeded. Else 0.
+  int64_t byte_budget = 0;
 
   bool operator==(const LayerBudgets&) const = default;
 };
+
+// B in force for a number of layers, and how it came about; `layer` is left empty. Errors as of
+// ShareBudget.
+absl::StatusOr<LayerBudgets> TotalBudget(const BudgetRequest& request, int64_t layers);
+
+// One a layer, 1 to kMaxLayers, finite, positive, the largest at most 1e12 times the smallest:
+// INVALID_ARGUMENT names index, value and range.
+absl::Status ValidateMultipliers(absl::Span<const double> multipliers);
+
+// Positions of sum `total`, each in [floor, cap], in proportion to valid multipliers as ShareBudget
+// says. 0 <= floor <= cap <= kMaxPromptTokens; `total` within layers * floor and layers * cap.
+std::vector<int64_t> ShareInProportion(int64_t total, int64_t floor, int64_t cap,
+                                       absl::Span<const double> multipliers);
 
 // Shares B out over the layers in proportion to `multipliers` (one a layer, finite, positive, the
 // largest at most 1e12 times the smallest; only their ratios matter).
@@ -69,7 +96,8 @@ struct LayerBudgets {
 // are scaled by one power of two to below 2^62 and truncated: exact while they span less than a
 // factor of 512.)
 //
-// INVALID_ARGUMENT names the field, its value and its range.
+// INVALID_ARGUMENT names the field, its value and its range; FAILED_PRECONDITION: a size in bytes
+// where the bytes of a row are not known, or a TargetMeanKl.
 absl::StatusOr<LayerBudgets> ShareBudget(const BudgetRequest& request,
                                          absl::Span<const double> multipliers);
 

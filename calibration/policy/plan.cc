@@ -1,23 +1,102 @@
 #include "calibration/policy/plan.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
+#include "calibration/policy/damage_plan.h"
+#include "calibration/policy/pyramid.h"
 
 namespace ripplekv {
 namespace {
 
 constexpr int kMaxSinks = 1024;
 
+absl::Status CheckOneALayer(const char* name, size_t values, int layers) {
+  if (values == size_t(layers)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " has ", values, " values: must have one for each of the ", layers, " layers"));
+}
+
+// What there is no measurement of, with the way out.
+absl::Status CheckMeasured(const PlanSpec& spec) {
+  const auto missing = [&](absl::string_view what, absl::string_view way_out) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the ", AllocatorName(spec.allocator), " allocator needs ", what,
+                     " and there is none: ", way_out, ", or use the uniform allocator"));
+  };
+  switch (NeededMeasurement(spec.allocator)) {
+    case Measurement::kNone:
+      return absl::OkStatus();
+    case Measurement::kSensitivity:
+      if (!spec.sensitivity.empty()) return absl::OkStatus();
+      return missing("a sensitivity profile", "calibrate the model");
+    case Measurement::kLocalResponse:
+      if (!spec.local_response.empty()) return absl::OkStatus();
+      return missing("a profile's local response", "calibrate the model");
+    case Measurement::kDamage:
+      break;
+  }
+  if (spec.damage.rows.empty() || spec.damage.retentions.empty()) {
+    return missing("a profile's measured damage of keeping fewer rows",
+                   "calibrate the model with damage curves");
+  }
+  const bool chooses =
+      spec.choose_types && std::holds_alternative<DamageCurvesAllocator>(spec.allocator);
+  if (chooses && (spec.damage.storage.empty() || !spec.kv_shape.known())) {
+    return absl::FailedPreconditionError(
+        "choosing the type of rows (--kv-type auto) needs a profile's measured damage of storing "
+        "them in fewer bits and there is none: calibrate the model with damage curves and storage, "
+        "or name a type");
+  }
+  return absl::OkStatus();
+}
+
+// The types worth choosing from: the one that loses nothing and the measured ones that take less.
+std::vector<StorageOption> OptionsOf(const DamageTable& damage, const KvShape& shape) {
+  std::vector<StorageOption> options = {{shape.compute, shape.RowBytes(shape.compute), {}}};
+  for (size_t t = 0; t < damage.types.size(); ++t) {
+    const int64_t bytes = shape.RowBytes(damage.types[t]);
+    if (bytes >= options.front().row_cost) continue;
+    StorageOption& option = options.emplace_back(StorageOption{damage.types[t], bytes, {}});
+    for (const std::vector<double>& layer : damage.storage) option.damage.push_back(layer[t]);
+  }
+  return options;
+}
+
+// b_l as the allocator lists them.
+LayerBudgets GivenPositions(const PositionsAllocator& list, const BudgetRequest& request) {
+  const int64_t tokens = request.prompt_tokens;
+  LayerBudgets budgets;
+  for (int64_t positions : list.positions) {
+    budgets.requested += positions;
+    budgets.layer.push_back(tokens <= request.min_positions
+                                ? tokens
+                                : std::clamp(positions, std::min(request.floor, tokens), tokens));
+    budgets.total += budgets.layer.back();
+  }
+  budgets.raised = tokens <= request.min_positions && budgets.total != budgets.requested;
+  budgets.clamped = !budgets.raised && budgets.layer != list.positions;
+  budgets.full = budgets.total == static_cast<int64_t>(budgets.layer.size()) * tokens;
+  return budgets;
+}
+
+// At most the largest int64.
+int64_t Product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 }  // namespace
 
-absl::StatusOr<Plan> Plan::Make(PlanSpec spec) {
-  if (spec.sensitivity.empty() && NeedsSensitivity(spec.allocator)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the ", AllocatorName(spec.allocator),
-                     " allocator needs a sensitivity profile and there is none: calibrate the "
-                     "model, or use the uniform allocator"));
+absl::Status ValidatePlan(const PlanSpec& spec) {
+  if (spec.layers < 1 || spec.layers > kMaxLayers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers is ", spec.layers, ": must be between 1 and ", kMaxLayers));
   }
   if (absl::Status status = ValidateSize(spec.size); !status.ok()) return status;
   if (absl::Status status = ValidateSelector(spec.selector); !status.ok()) return status;
+  if (absl::Status status = ValidateAllocator(spec.allocator); !status.ok()) return status;
   if (spec.min_positions < 0 || spec.min_positions > kMaxPromptTokens) {
     return absl::InvalidArgumentError(absl::StrCat("min_positions is ", spec.min_positions,
                                                    ": must be between 0 and ", kMaxPromptTokens));
@@ -26,30 +105,159 @@ absl::StatusOr<Plan> Plan::Make(PlanSpec spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("sinks is ", spec.sinks, ": must be between 0 and ", kMaxSinks));
   }
+  if (const auto* list = std::get_if<MultipliersAllocator>(&spec.allocator)) {
+    return CheckOneALayer("multipliers", list->multipliers.size(), spec.layers);
+  }
+  if (const auto* list = std::get_if<PositionsAllocator>(&spec.allocator)) {
+    return CheckOneALayer("positions", list->positions.size(), spec.layers);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> Plan::Make(PlanSpec spec) {
+  absl::Status status = ValidatePlan(spec);
+  if (!spec.sensitivity.empty()) {
+    status.Update(CheckOneALayer("sensitivity", spec.sensitivity.size(), spec.layers));
+  }
+  if (!spec.local_response.empty()) {
+    status.Update(CheckOneALayer("local_response", spec.local_response.size(), spec.layers));
+  }
+  status.Update(ValidateDamageTable(spec.damage, spec.layers));
+  status.Update(ValidateSizeCurve(spec.size_curve));
+  status.Update(CheckMeasured(spec));
+  if (!status.ok()) return status;
+
+  Plan plan(std::move(spec));
+  const PlanSpec& made = plan.spec_;
+  if (std::holds_alternative<DamageCurvesAllocator>(made.allocator)) {
+    for (const std::vector<double>& damage : made.damage.rows) {
+      plan.curves_.emplace_back(made.damage.retentions, damage);
+    }
+  }
+  if (!HasMultipliers(made.allocator)) return plan;
+  std::vector<double> signal = made.sensitivity;
+  if (std::holds_alternative<LocalResponseAllocator>(made.allocator)) signal = made.local_response;
+  if (const auto* isolated = std::get_if<IsolatedDamageAllocator>(&made.allocator)) {
+    absl::StatusOr<std::vector<double>> damage = DamageAt(made.damage, isolated->retention);
+    if (!damage.ok()) return damage.status();
+    signal = *std::move(damage);
+  }
   absl::StatusOr<std::vector<double>> multipliers =
-      Multipliers(spec.allocator, spec.sensitivity, spec.layers);
+      Multipliers(made.allocator, signal, made.layers);
   if (!multipliers.ok()) return multipliers.status();
-  return Plan(std::move(spec), *std::move(multipliers));
+  plan.multipliers_ = *std::move(multipliers);
+  return plan;
+}
+
+bool Plan::chooses_types() const {
+  return spec_.choose_types && std::holds_alternative<DamageCurvesAllocator>(spec_.allocator);
 }
 
 absl::StatusOr<LayerBudgets> Plan::BudgetsFor(int64_t prompt_tokens,
                                               const std::optional<Size>& size_override) const {
-  absl::StatusOr<LayerBudgets> budgets = ShareBudget({.prompt_tokens = prompt_tokens,
-                                                      .size = size_override.value_or(spec_.size),
-                                                      .min_positions = spec_.min_positions,
-                                                      .floor = floor()},
-                                                     multipliers_);
+  const KvTypes types = chooses_types() ? KvTypes(spec_.kv_shape.compute) : spec_.kv_types;
+  BudgetRequest request{.prompt_tokens = prompt_tokens,
+                        .size = size_override.value_or(spec_.size),
+                        .row_bytes = spec_.kv_shape.RowBytes(types),
+                        .min_positions = spec_.min_positions,
+                        .floor = floor()};
+  if (const auto* target = std::get_if<TargetMeanKl>(&request.size)) {
+    absl::StatusOr<Size> size = SizeFor(*target, prompt_tokens);
+    if (!size.ok()) return size.status();
+    request.size = *std::move(size);
+  }
+  if (chooses_types()) return ShareBytes(request);
+  absl::StatusOr<LayerBudgets> budgets = ShareRows(request);
   if (!budgets.ok()) return budgets.status();
-  budgets->types.assign(budgets->layer.size(), spec_.kv_types);
-  budgets->bytes = budgets->total * spec_.kv_shape.RowBytes(spec_.kv_types);
+  budgets->types.assign(budgets->layer.size(), types);
+  budgets->bytes = budgets->total * request.row_bytes;
+  return budgets;
+}
+
+// The positions in (retention * layers * tokens), rounded up, that meet the target.
+absl::StatusOr<Size> Plan::SizeFor(const TargetMeanKl& target, int64_t prompt_tokens) const {
+  if (absl::Status status = ValidateSize(target); !status.ok()) return status;
+  const SizeCurve& curve = spec_.size_curve;
+  if (curve.empty()) {
+    return absl::FailedPreconditionError(
+        "target_mean_kl needs a profile's measured mean KL by size and there is none: give "
+        "retention, total_positions or total_bytes instead");
+  }
+  if (curve.allocator != spec_.allocator || curve.selector != spec_.selector ||
+      curve.kv_types != (chooses_types() ? std::nullopt : std::optional(spec_.kv_types))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("target_mean_kl needs the mean KL by size of this plan, and the profile's was "
+                     "measured with "
+                     "another allocator (",
+                     AllocatorName(curve.allocator),
+                     "), selector or type of rows: use "
+                     "those, or give retention, total_positions or total_bytes"));
+  }
+  if (prompt_tokens < 1) return Full{};  // refused by what follows
+  const double positions = RetentionForMeanKl(curve, target.nats, prompt_tokens) * layers() *
+                           static_cast<double>(prompt_tokens);
+  return TotalPositions{std::max<int64_t>(1, static_cast<int64_t>(std::ceil(positions - 1e-6)))};
+}
+
+absl::StatusOr<LayerBudgets> Plan::ShareRows(const BudgetRequest& request) const {
+  if (!multipliers_.empty()) return ShareBudget(request, multipliers_);
+  absl::StatusOr<LayerBudgets> budgets = TotalBudget(request, layers());
+  if (!budgets.ok()) return budgets.status();
+  const int64_t tokens = request.prompt_tokens;
+  const int64_t floor = std::min(request.floor, tokens);
+  if (const auto* pyramid = std::get_if<PyramidAllocator>(&spec_.allocator)) {
+    budgets->layer =
+        ShareInProportion(budgets->total, floor, tokens,
+                          PyramidShares(budgets->total, layers(), tokens,
+                                        SelectorWindow(spec_.selector), pyramid->beta));
+  } else if (const auto* list = std::get_if<PositionsAllocator>(&spec_.allocator)) {
+    return GivenPositions(*list, request);
+  } else {
+    const StorageOption rows{spec_.kv_types, 1, {}};
+    budgets->layer = SpendOnDamage(curves_, tokens, floor, {rows}, budgets->total).rows;
+  }
+  return budgets;
+}
+
+absl::StatusOr<LayerBudgets> Plan::ShareBytes(const BudgetRequest& request) const {
+  // TotalBytes as positions of the computing type too, only to say what was asked for.
+  absl::StatusOr<LayerBudgets> budgets = TotalBudget(request, layers());
+  if (!budgets.ok()) return budgets.status();
+  const int64_t tokens = request.prompt_tokens;
+  const int64_t floor = std::min(request.floor, tokens);
+  const std::vector<StorageOption> options = OptionsOf(spec_.damage, spec_.kv_shape);
+  const auto* exact = std::get_if<TotalBytes>(&request.size);
+  const int64_t requested =
+      exact != nullptr ? exact->bytes : Product(budgets->requested, request.row_bytes);
+  const int64_t raised =
+      std::max(requested, layers() * std::min(request.min_positions, tokens) * request.row_bytes);
+  budgets->raised = raised != requested;
+  budgets->byte_budget =
+      std::clamp(raised, LeastCost(layers(), floor, options), MostCost(layers(), tokens, options));
+  budgets->clamped = budgets->byte_budget != raised;
+  DamagePlan plan = SpendOnDamage(curves_, tokens, floor, options, budgets->byte_budget);
+  budgets->total = 0;
+  budgets->full = true;
+  for (size_t l = 0; l < plan.rows.size(); ++l) {
+    budgets->total += plan.rows[l];
+    budgets->full = budgets->full && plan.rows[l] == tokens;
+    budgets->types.push_back(options[plan.option[l]].types);
+  }
+  budgets->layer = std::move(plan.rows);
+  budgets->bytes = plan.cost;
   return budgets;
 }
 
 absl::StatusOr<Plan> Plan::With(const std::optional<Allocator>& allocator,
-                                const std::optional<SelectorSpec>& selector) const {
+                                const std::optional<SelectorSpec>& selector,
+                                const std::optional<KvTypes>& kv_types) const {
   PlanSpec spec = spec_;
   if (allocator.has_value()) spec.allocator = *allocator;
   if (selector.has_value()) spec.selector = *selector;
+  if (kv_types.has_value()) {
+    spec.kv_types = *kv_types;
+    spec.choose_types = false;
+  }
   return Make(std::move(spec));
 }
 

@@ -229,68 +229,6 @@ absl::Status StoppingFlags::Fill(v1::StoppingParams& params) const {
   return absl::OkStatus();
 }
 
-void BudgetFlags::Add(CLI::App& app) {
-  const std::string group = "KV cache (without any: the server's plan)";
-  auto* size =
-      app.add_option("--retention", retention,
-                     "Share of the prompt's positions that is kept, mean over layers, above "
-                     "0 to 1")
-          ->group(group);
-  auto* total = app.add_option("--total-positions", total_positions,
-                               "Positions kept per KV head, summed over the layers")
-                    ->group(group)
-                    ->excludes(size);
-  app.add_flag("--full", full, "Keep every position")
-      ->group(group)
-      ->excludes(size)
-      ->excludes(total);
-  app.add_option("--allocator", allocator,
-                 "How the total is divided over layers: by measured sensitivity, or evenly")
-      ->check(OneOf({"ripple", "uniform"}))
-      ->type_name("ripple|uniform")
-      ->group(group);
-  app.add_option("--ripple-r", ripple_r, "Strength of the ripple allocator, from 1 (uniform)")
-      ->group(group);
-  app.add_option("--ripple-gamma", ripple_gamma, "Limit of a layer's multiplier, from 1")
-      ->group(group);
-}
-
-absl::Status BudgetFlags::Check() const {
-  if (allocator == "uniform" && (ripple_r || ripple_gamma)) {
-    return absl::InvalidArgumentError(
-        "--ripple-r and --ripple-gamma do not go with --allocator uniform");
-  }
-  return absl::OkStatus();
-}
-
-std::optional<v1::CacheSize> BudgetFlags::Size() const {
-  v1::CacheSize size;
-  if (retention) {
-    size.set_retention(*retention);
-  } else if (total_positions) {
-    size.set_total_positions(*total_positions);
-  } else if (full) {
-    size.mutable_full();
-  } else {
-    return std::nullopt;
-  }
-  return size;
-}
-
-std::optional<v1::Allocator> BudgetFlags::MakeAllocator() const {
-  v1::Allocator made;
-  if (allocator == "uniform") {
-    made.mutable_uniform();
-  } else if (allocator == "ripple" || ripple_r || ripple_gamma) {
-    v1::RippleAllocator& ripple = *made.mutable_ripple();
-    if (ripple_r) ripple.set_r(*ripple_r);
-    if (ripple_gamma) ripple.set_gamma(*ripple_gamma);
-  } else {
-    return std::nullopt;
-  }
-  return made;
-}
-
 void KvFlags::Add(CLI::App& app, bool with_growth) {
   const std::string group = "KV cache (without any: the server's plan)";
   budget.Add(app);
@@ -312,11 +250,10 @@ void KvFlags::Add(CLI::App& app, bool with_growth) {
 }
 
 absl::Status KvFlags::Fill(v1::KvParams& params) const {
-  if (absl::Status wrong = budget.Check(); !wrong.ok()) return wrong;
   if (auto size = budget.Size()) *params.mutable_size() = *std::move(size);
-  if (auto allocator = budget.MakeAllocator()) {
-    *params.mutable_allocator() = *std::move(allocator);
-  }
+  auto allocator = budget.MakeAllocator();
+  if (!allocator.ok()) return allocator.status();
+  if (allocator->has_value()) *params.mutable_allocator() = **std::move(allocator);
   if (growth_cap) params.set_growth_cap(*growth_cap);
   if (!snapkv_window && !snapkv_kernel && snapkv_pooling.empty()) return absl::OkStatus();
   v1::SnapKvSelector& snapkv = *params.mutable_selector()->mutable_snapkv();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/cli/budget_flags.h"
 #include "client/prompt.h"
 #include "ripplekv/v1/calibration.pb.h"
 #include "ripplekv/v1/decode.pb.h"
@@ -60,21 +61,6 @@ struct StoppingFlags {
 
   void Add(CLI::App& app);
   absl::Status Fill(v1::StoppingParams& params) const;
-};
-
-// The size and its division over layers.
-struct BudgetFlags {
-  std::optional<double> retention;
-  std::optional<int64_t> total_positions;
-  bool full = false;
-  std::string allocator;
-  std::optional<double> ripple_r, ripple_gamma;
-
-  void Add(CLI::App& app);
-  // INVALID_ARGUMENT where ripple's parameters come with another allocator.
-  absl::Status Check() const;
-  std::optional<v1::CacheSize> Size() const;
-  std::optional<v1::Allocator> MakeAllocator() const;
 };
 
 struct KvFlags {

@@ -46,11 +46,10 @@ void AddFlags(CLI::App& app, PlanFlags& flags) {
 int Run(const PlanFlags& flags, Cli& cli) {
   const Client client = cli.MakeClient();
   v1::PlanBudgetsRequest request;
-  if (absl::Status wrong = flags.budget.Check(); !wrong.ok()) return cli.UsageError(wrong);
   if (auto size = flags.budget.Size()) *request.mutable_size() = *std::move(size);
-  if (auto allocator = flags.budget.MakeAllocator()) {
-    *request.mutable_allocator() = *std::move(allocator);
-  }
+  auto allocator = flags.budget.MakeAllocator();
+  if (!allocator.ok()) return cli.UsageError(allocator.status());
+  if (allocator->has_value()) *request.mutable_allocator() = **std::move(allocator);
   request.set_prompt_tokens(flags.prompt_tokens);
   if (flags.min_positions) request.set_min_positions(*flags.min_positions);
   if (!flags.sensitivities.empty()) {
@@ -86,6 +85,7 @@ void AddPlan(CLI::App& app, Cli& cli) {
       app, cli, "plan", "Show what each layer would keep of a prompt",
       "  ripplekv plan --prompt-tokens 4096\n"
       "  ripplekv plan --prompt-tokens 32000 --retention 0.1 --allocator uniform\n"
+      "  ripplekv plan -t 4096 --total-bytes 4000000 --allocator damage_curves\n"
       "  ripplekv profile --json | ripplekv plan -t 4096 --sensitivities - --ripple-r 4\n",
       AddFlags, Run);
 }

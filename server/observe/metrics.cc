@@ -84,9 +84,10 @@ Metrics::Metrics(const BuildInfo& build)
                             .Name("ripplekv_request_duration_seconds")
                             .Help("Time from a call's arrival to its end, by method.")
                             .Register(registry_)),
-      plan_info_(GaugeFamily(
-          registry_, "ripplekv_plan_info",
-          "1 for the source of the plan in force: profile, or uniform where there is none.")),
+      plan_info_(GaugeFamily(registry_, "ripplekv_plan_info",
+                             "1 for the source of the plan in force: profile, uniform (every layer "
+                             "alike), or fixed (by "
+                             "an allocator that needs no profile).")),
       calibrations_(prometheus::BuildCounter()
                         .Name("ripplekv_calibrations_total")
                         .Help("Calibrations that ended: measured, stored (found in the store), "
@@ -227,7 +228,7 @@ void Metrics::OnCall(absl::string_view method, absl::string_view code, double se
 void Metrics::SetServing(bool serving) { serving_.Set(serving ? 1 : 0); }
 
 void Metrics::SetPlanSource(absl::string_view source) {
-  for (const char* known : {"uniform", "profile"})
+  for (const char* known : {"uniform", "fixed", "profile"})
     plan_info_.Add({{"source", known}}).Set(source == known ? 1 : 0);
 }
 

@@ -46,7 +46,7 @@ class Metrics final : public EngineObserver {
   // A call is over. `method` without package, `code` as gRPC spells it ("OK", "INVALID_ARGUMENT").
   void OnCall(absl::string_view method, absl::string_view code, double seconds);
   void SetServing(bool serving);
-  // Which plan is in force: "uniform" or "profile".
+  // Which plan is in force: "uniform", "fixed" or "profile".
   void SetPlanSource(absl::string_view source);
   // outcome: "measured", "stored", "fetched", "failed", "cancelled". Seconds count for "measured"
   // only.

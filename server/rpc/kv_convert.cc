@@ -1,6 +1,7 @@
 #include "server/rpc/kv_convert.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/allocator_convert.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
@@ -32,9 +33,13 @@ absl::StatusOr<KvParams> KvParamsFromProto(const v1::KvParams& proto, const Plan
   if (!size.ok()) return size.status();
   kv.size = *size;
   absl::StatusOr<std::optional<Allocator>> allocator =
-      AllocatorFromProto(proto.allocator(), defaults, "kv.allocator.");
+      AllocatorFromProto(proto.allocator(), defaults.allocators, "kv.allocator.");
   if (!allocator.ok()) return allocator.status();
   kv.allocator = *allocator;
+  if (kv.allocator.has_value()) {
+    absl::Status status = CheckGivenOnce(*kv.allocator, kv.size.has_value(), "kv.size");
+    if (!status.ok()) return status;
+  }
   absl::StatusOr<std::optional<SelectorSpec>> selector =
       SelectorFromProto(proto.selector(), defaults, "kv.selector.");
   if (!selector.ok()) return selector.status();

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "server/rpc/kv_type_convert.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/plan_convert.h"
 #include "server/version.h"
@@ -44,20 +45,6 @@ void LimitsToProto(const DecodeBackend& backend, v1::Limits* proto) {
   proto->set_queue_timeout_seconds(std::chrono::duration<double>(engine.queue_timeout).count());
   proto->set_growth_cap(engine.growth_cap);
   proto->set_max_continuations(ScoreRequest::kMaxContinuations);
-}
-
-v1::KvType KvTypeToProto(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return v1::KV_TYPE_FP32;
-    case KvType::kBf16:
-      return v1::KV_TYPE_BF16;
-    case KvType::kInt8:
-      return v1::KV_TYPE_INT8;
-    case KvType::kInt4:
-      return v1::KV_TYPE_INT4;
-  }
-  return v1::KV_TYPE_UNSPECIFIED;
 }
 
 }  // namespace

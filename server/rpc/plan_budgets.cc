@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/rpc/allocator_convert.h"
+#include "server/rpc/kv_type_convert.h"
 #include "server/rpc/plan_convert.h"
 #include "server/rpc/profile_queries.h"
 #include "server/rpc/status.h"
@@ -20,8 +22,7 @@ absl::Status TakeSensitivities(const CalibrationBackend& backend,
           FindProfile(*backend.store, "profile_id", request.profile_id());
       if (!profile.ok()) return profile.status();
       spec.layers = profile->layers;
-      spec.sensitivity = profile->sensitivity;
-      spec.profile_id = profile->id();
+      TakeMeasurements(*profile, spec);
       return absl::OkStatus();
     }
     case v1::PlanBudgetsRequest::kInline: {
@@ -39,6 +40,9 @@ absl::Status TakeSensitivities(const CalibrationBackend& backend,
       spec.layers = values.size();
       spec.sensitivity.assign(values.begin(), values.end());
       spec.profile_id.clear();
+      spec.local_response.clear();
+      spec.damage = {};
+      spec.size_curve = {};
       return absl::OkStatus();
     }
     case v1::PlanBudgetsRequest::SENSITIVITIES_NOT_SET:
@@ -62,7 +66,8 @@ absl::Status PlanBudgets(const CalibrationBackend& backend, const v1::PlanBudget
     spec.allocator = backend.plans->configured().allocator;
   }
   if (absl::Status status = TakeSensitivities(backend, request, spec); !status.ok()) return status;
-  auto allocator = AllocatorFromProto(request.allocator(), backend.defaults, "allocator.");
+  auto allocator =
+      AllocatorFromProto(request.allocator(), backend.defaults.allocators, "allocator.");
   if (!allocator.ok()) return allocator.status();
   if (allocator->has_value()) spec.allocator = **allocator;
   auto size = SizeFromProto(request.size(), "size.");
@@ -70,28 +75,45 @@ absl::Status PlanBudgets(const CalibrationBackend& backend, const v1::PlanBudget
   if (size->has_value()) spec.size = **size;
   if (request.has_min_positions()) spec.min_positions = request.min_positions();
 
+  if (absl::Status status = CheckGivenOnce(spec.allocator, size->has_value(), "size"); !status.ok())
+    return status;
+  // What rows of another model take is not known.
+  const bool own = spec.layers == backend.model->config.layers;
+  if (!own) {
+    spec.kv_shape = {};
+    spec.choose_types = false;
+  }
+
   absl::StatusOr<Plan> plan = Plan::Make(std::move(spec));
   if (!plan.ok()) return plan.status();
   absl::StatusOr<LayerBudgets> budgets = plan->BudgetsFor(request.prompt_tokens());
   if (!budgets.ok()) return budgets.status();
 
   *response->mutable_plan() = PlanToProto(*plan);
-  for (int l = 0; l < plan->layers(); ++l) {
+  const KvShape& shape = plan->spec().kv_shape;
+  for (size_t l = 0; l < budgets->layer.size(); ++l) {
+    const int64_t positions = budgets->layer[l];
     v1::LayerBudget* layer = response->add_layers();
-    layer->set_layer(l);
-    layer->set_multiplier(plan->multipliers()[static_cast<size_t>(l)]);
-    layer->set_positions(static_cast<int32_t>(budgets->layer[static_cast<size_t>(l)]));
+    layer->set_layer(static_cast<int32_t>(l));
+    layer->set_multiplier(plan->multipliers().empty()
+                              ? static_cast<double>(positions * plan->layers()) /
+                                    static_cast<double>(budgets->total)
+                              : plan->multipliers()[l]);
+    layer->set_positions(static_cast<int32_t>(positions));
+    layer->set_key_type(KvTypeToProto(budgets->types[l].k));
+    layer->set_value_type(KvTypeToProto(budgets->types[l].v));
+    layer->set_kv_bytes(positions * shape.RowBytes(budgets->types[l]));
   }
   response->set_total_positions(budgets->total);
   response->set_requested_positions(budgets->requested);
   response->set_raised(budgets->raised);
   response->set_clamped(budgets->clamped);
   response->set_full(budgets->full);
-  if (plan->layers() == backend.model->config.layers) {
-    const int64_t position_bytes = backend.model->kv_bytes_per_position_layer();
-    response->set_kv_bytes(budgets->total * position_bytes);
-    response->set_full_kv_bytes(int64_t{request.prompt_tokens()} * plan->layers() * position_bytes);
-  }
+  response->set_kv_bytes(budgets->bytes);
+  const KvTypes full_types = plan->chooses_types() ? KvTypes(shape.compute) : plan->spec().kv_types;
+  response->set_full_kv_bytes(int64_t{request.prompt_tokens()} * plan->layers() *
+                              shape.RowBytes(full_types));
+  response->set_byte_budget(budgets->byte_budget);
   return absl::OkStatus();
 }
 

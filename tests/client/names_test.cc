@@ -31,7 +31,26 @@ TEST(NamesTest, PlansInWords) {
   EXPECT_EQ(Describe(allocator), "ripple (r 1.5, gamma 16)");
   allocator.mutable_uniform();
   EXPECT_EQ(Describe(allocator), "uniform");
+  allocator.mutable_ripple()->set_r(4);
+  allocator.mutable_ripple()->set_gamma(16);
+  allocator.mutable_ripple()->set_map(v1::SIGNAL_MAP_RANK);
+  EXPECT_EQ(Describe(allocator), "ripple (r 4, gamma 16, rank)");
+  allocator.mutable_isolated_damage()->set_retention(0.1);
+  allocator.mutable_isolated_damage()->mutable_ripple()->set_r(2);
+  EXPECT_EQ(Describe(allocator), "isolated damage at 0.1 (r 2, gamma 0)");
+  allocator.mutable_pyramid()->set_beta(20);
+  EXPECT_EQ(Describe(allocator), "pyramid (beta 20)");
+  const google::protobuf::Descriptor* fields = v1::Allocator::descriptor();
+  for (int i = 0; i < fields->field_count(); ++i) {
+    v1::Allocator any;
+    any.GetReflection()->MutableMessage(&any, fields->field(i));
+    EXPECT_NE(Describe(any), "") << fields->field(i)->name();
+  }
   v1::CacheSize size;
+  size.set_total_bytes(2048);
+  EXPECT_EQ(Describe(size), "2.0 KiB over all layers");
+  size.set_target_mean_kl(0.05);
+  EXPECT_EQ(Describe(size), "mean KL 0.05 at most");
   size.set_retention(0.2);
   EXPECT_EQ(Describe(size), "retention 0.2");
   size.set_total_positions(24576);

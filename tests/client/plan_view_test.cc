@@ -46,6 +46,22 @@ TEST(PlanViewTest, SaysWhatWasChanged) {
   EXPECT_THAT(RenderPlan(response, 1000, {}), HasSubstr("not compressed"));
 }
 
+TEST(PlanViewTest, SaysTheTypesThatWereChosen) {
+  v1::PlanBudgetsResponse response = TestPlan({300, 100});
+  EXPECT_THAT(RenderPlan(response, 1000, {}), Not(HasSubstr("layer by layer")));
+  response.mutable_plan()->set_chooses_types(true);
+  response.set_byte_budget(4096);
+  response.mutable_layers(0)->set_key_type(v1::KV_TYPE_INT8);
+  response.mutable_layers(0)->set_value_type(v1::KV_TYPE_INT4);
+  response.mutable_layers(1)->set_key_type(v1::KV_TYPE_BF16);
+  response.mutable_layers(1)->set_value_type(v1::KV_TYPE_BF16);
+  const std::string view = RenderPlan(response, 1000, {});
+  EXPECT_THAT(view, HasSubstr("chosen layer by layer"));
+  EXPECT_THAT(view, HasSubstr("4.0 KiB of rows at most"));
+  EXPECT_THAT(view, HasSubstr("1.500  int8:int4\n"));
+  EXPECT_THAT(view, HasSubstr("0.500  bf16\n"));
+}
+
 TEST(PlanViewTest, OtherModelsPlansHaveNoBytes) {
   v1::PlanBudgetsResponse response = TestPlan({300, 300});
   response.clear_kv_bytes();

@@ -62,7 +62,7 @@ TEST(ParseOptions, HasTheDocumentedDefaults) {
   EXPECT_EQ(options.fidelity_sample, 0.01);
   EXPECT_EQ(options.slow_reader_timeout_seconds, 60);
   EXPECT_EQ(options.compute, "bf16");
-  EXPECT_EQ(options.kv_type, "auto");
+  EXPECT_EQ(options.kv_type, "compute");
   EXPECT_EQ(options.calibration, "embedded");
   EXPECT_GE(options.threads, 1);
   EXPECT_FALSE(options.calibrates_remotely());
@@ -162,6 +162,49 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
   EXPECT_EQ(options.slow_reader_timeout_seconds, 0.5);
   EXPECT_TRUE(options.reflection);
   EXPECT_TRUE(options.wait_for_profile);
+}
+
+TEST(ParseOptions, MakesTheAllocatorThatIsNamed) {
+  const auto made = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), {"--model", "m"});
+    const Parsed parsed = Parse(arguments);
+    EXPECT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+    return parsed.options.has_value() ? parsed.options->plan_allocator() : Allocator();
+  };
+  const RippleAllocator ripple{.r = 3, .gamma = 2, .map = SignalMap::kLog};
+  const auto with_ripple = [&](const char* name, std::vector<const char*> more = {}) {
+    more.insert(more.end(), {"--allocator", name, "--ripple-r", "3", "--ripple-gamma", "2",
+                             "--ripple-map", "log"});
+    return made(more);
+  };
+  EXPECT_EQ(with_ripple("ripple"), Allocator(ripple));
+  EXPECT_EQ(with_ripple("inverse_ripple"), Allocator(InverseRippleAllocator{ripple}));
+  EXPECT_EQ(with_ripple("shuffled_ripple", {"--shuffle-seed", "5"}),
+            Allocator(ShuffledRippleAllocator{ripple, 5}));
+  EXPECT_EQ(with_ripple("isolated_damage", {"--damage-retention", "0.3"}),
+            Allocator(IsolatedDamageAllocator{ripple, 0.3}));
+  EXPECT_EQ(with_ripple("local_response"), Allocator(LocalResponseAllocator{ripple}));
+  EXPECT_EQ(made({"--allocator", "sqrt"}), Allocator(SqrtAllocator{}));
+  EXPECT_EQ(made({"--allocator", "pyramid", "--pyramid-beta", "9"}),
+            Allocator(PyramidAllocator{9}));
+  EXPECT_EQ(made({"--allocator", "damage_curves"}), Allocator(DamageCurvesAllocator{}));
+  EXPECT_EQ(made({"--allocator", "multipliers", "--layer-multipliers", "1,0.5,2"}),
+            Allocator(MultipliersAllocator{{1, 0.5, 2}}));
+  EXPECT_EQ(made({"--allocator", "positions", "--layer-positions", "100,50"}),
+            Allocator(PositionsAllocator{{100, 50}}));
+
+  const auto refused = [](std::vector<const char*> arguments, const char* part) {
+    arguments.insert(arguments.begin(), {"--model", "m"});
+    const Parsed parsed = Parse(arguments);
+    EXPECT_FALSE(parsed.options.has_value());
+    EXPECT_NE(parsed.exit.text.find(part), std::string::npos) << parsed.exit.text;
+  };
+  refused({"--allocator", "multipliers"}, "multipliers has 0 values");
+  refused({"--allocator", "positions", "--layer-positions", "5,0"}, "positions[1] is 0");
+  refused({"--layer-positions", "5,x"}, "'5,x' is not numbers between commas");
+  refused({"--damage-retention", "1"}, "above 0, below 1");
+  refused({"--kv-type", "auto"},
+          "--kv-type auto needs --allocator damage_curves, and it is ripple");
 }
 
 TEST(ParseOptions, NamesTheOptionThatIsWrong) {

@@ -86,6 +86,28 @@ TEST_F(PlanKeeperTest, TellsItsListenerAtOnceAndOfChanges) {
   EXPECT_THAT(heard, testing::ElementsAre("", profile.id()));
 }
 
+TEST_F(PlanKeeperTest, AnAllocatorThatNeedsNoProfileIsInForceAtOnce) {
+  PlanSpec spec;
+  spec.layers = 3;
+  spec.allocator = PyramidAllocator{};
+  const auto plans = *PlanKeeper::Create(spec, Key(), &log_, &metrics_);
+  EXPECT_EQ(plans->plan()->allocator(), Allocator(PyramidAllocator{}));
+  EXPECT_THAT(lines_.at(0), HasSubstr("plan_in_force source=fixed"));
+  EXPECT_THAT(metrics_.Scrape(), HasSubstr("ripplekv_plan_info{source=\"fixed\"} 1"));
+  EXPECT_TRUE(plans->Adopt(Measured(Key())));
+  EXPECT_EQ(plans->plan()->allocator(), Allocator(PyramidAllocator{}));
+}
+
+TEST_F(PlanKeeperTest, StaysUniformWhereTheProfileLacksWhatTheAllocatorNeeds) {
+  PlanSpec spec;
+  spec.layers = 3;
+  spec.allocator = DamageCurvesAllocator{};
+  const auto plans = *PlanKeeper::Create(spec, Key(), &log_, &metrics_);
+  EXPECT_FALSE(plans->Adopt(Measured(Key())));
+  EXPECT_EQ(plans->plan()->allocator(), Allocator(UniformAllocator{}));
+  EXPECT_THAT(lines_.back(), HasSubstr("calibrate the model with damage curves"));
+}
+
 TEST_F(PlanKeeperTest, RefusesAPlanThatNoProfileCouldMake) {
   PlanSpec spec;
   spec.layers = 3;

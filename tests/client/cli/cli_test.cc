@@ -282,6 +282,10 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
       {{"generate", "-p", "a", "--retention", "0.1", "--full"}, "--full"},
       {{"generate", "-p", "a", "--allocator", "other"}, "other"},
       {{"generate", "-p", "a", "--allocator", "uniform", "--ripple-r", "2"}, "--ripple-r"},
+      {{"generate", "-p", "a", "--pyramid-beta", "2"}, "--pyramid-beta does not go without"},
+      {{"generate", "-p", "a", "--allocator", "positions", "--layer-positions", "1,b"},
+       "must be numbers between commas"},
+      {{"generate", "-p", "a", "--retention", "1", "--total-bytes", "2"}, "--total-bytes"},
       {{"generate", "-p", "a", "--logit-bias", "7"}, "ID:BIAS"},
       {{"generate", "-p", "a", "--stop-token-id", "z"}, "'z'"},
       {{"generate", "-p", "caf\xE9"}, "byte 3"},
@@ -511,6 +515,44 @@ TEST_F(CliTest, PlansFromAProfilesJson) {
   EXPECT_EQ(service_.last_plan_request.size().retention(), 0.1);
   EXPECT_TRUE(service_.last_plan_request.has_min_positions());
   EXPECT_EQ(service_.last_plan_request.prompt_tokens(), 1000);
+}
+
+TEST_F(CliTest, SizesAndAllocatorsReachTheirFields) {
+  const auto planned = [&](std::vector<std::string> flags) {
+    std::vector<std::string> arguments = {"plan", "-t", "1000"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return service_.last_plan_request;
+  };
+  EXPECT_EQ(planned({"--total-bytes", "12345678901"}).size().total_bytes(), 12345678901);
+  EXPECT_EQ(planned({"--target-mean-kl", "0.05"}).size().target_mean_kl(), 0.05);
+  const auto made = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "--allocator");
+    return planned(flags).allocator();
+  };
+  EXPECT_FALSE(planned({}).has_allocator());
+  EXPECT_EQ(planned({"--ripple-map", "log"}).allocator().ripple().map(), v1::SIGNAL_MAP_LOG);
+  EXPECT_TRUE(made({"uniform"}).has_uniform());
+  EXPECT_TRUE(made({"sqrt"}).has_sqrt());
+  EXPECT_TRUE(made({"damage_curves"}).has_damage_curves());
+  EXPECT_EQ(made({"inverse_ripple", "--ripple-r", "2"}).inverse_ripple().ripple().r(), 2);
+  const v1::Allocator shuffled =
+      made({"shuffled_ripple", "--shuffle-seed", "0", "--ripple-gamma", "3"});
+  EXPECT_TRUE(shuffled.shuffled_ripple().has_seed());
+  EXPECT_EQ(shuffled.shuffled_ripple().ripple().gamma(), 3);
+  const v1::Allocator isolated =
+      made({"isolated_damage", "--damage-retention", "0.3", "--ripple-map", "rank"});
+  EXPECT_EQ(isolated.isolated_damage().retention(), 0.3);
+  EXPECT_EQ(isolated.isolated_damage().ripple().map(), v1::SIGNAL_MAP_RANK);
+  EXPECT_EQ(made({"local_response", "--ripple-map", "minmax"}).local_response().ripple().map(),
+            v1::SIGNAL_MAP_MIN_MAX);
+  EXPECT_EQ(made({"pyramid", "--pyramid-beta", "5"}).pyramid().beta(), 5);
+  EXPECT_TRUE(made({"pyramid"}).has_pyramid());
+  EXPECT_THAT(made({"multipliers", "--layer-multipliers", "1,0.5"}).multipliers().multipliers(),
+              testing::ElementsAre(1, 0.5));
+  EXPECT_THAT(made({"positions", "--layer-positions", "70,80"}).positions().positions(),
+              testing::ElementsAre(70, 80));
 }
 
 TEST_F(CliTest, TokenizeAndDetokenize) {

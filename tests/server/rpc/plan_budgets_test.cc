@@ -48,11 +48,12 @@ class CalibrationQueriesTest : public testing::Test {
     spec.allocator = RippleAllocator{.r = 3};
     spec.size = Retention{0.1};
     spec.min_positions = 0;
+    spec.kv_shape = {.kv_heads = 2, .head_dim = 8};
     plans_ = *PlanKeeper::Create(spec, Key(0), &log_, &metrics_);
     backend_.model = std::make_shared<ModelInfo>(TinyModel());
     backend_.store = store_.get();
     backend_.plans = plans_.get();
-    backend_.defaults.ripple = {.r = 3, .gamma = 16};
+    backend_.defaults.allocators.ripple = {.r = 3, .gamma = 16};
   }
   ~CalibrationQueriesTest() override { std::filesystem::remove_all(directory_); }
 
@@ -100,6 +101,32 @@ TEST_F(CalibrationQueriesTest, PlansFromInlineSensitivitiesOfAnyDepth) {
   EXPECT_THAT(Budgets(), ElementsAre(100, 100));
 }
 
+TEST_F(CalibrationQueriesTest, SharesThatDependOnTheSizeAreToldOverTheirMean) {
+  request_.set_prompt_tokens(1000);
+  request_.mutable_size()->set_total_positions(400);
+  // base 68, low 3.4, high 132.6, window 32; the floor of 37 takes from the others.
+  request_.mutable_allocator()->mutable_pyramid();
+  backend_.defaults.allocators.pyramid.beta = 20;
+  EXPECT_THAT(Budgets(), ElementsAre(164, 121, 78, 37));
+  EXPECT_EQ(response_.plan().source(), v1::PLAN_SOURCE_FIXED);
+  EXPECT_EQ(response_.layers(0).multiplier(), 1.64);
+  EXPECT_EQ(response_.layers(0).kv_bytes(), 164 * 72);
+  EXPECT_EQ(response_.layers(0).key_type(), v1::KV_TYPE_BF16);
+  EXPECT_EQ(response_.byte_budget(), 0);
+  request_.mutable_size()->set_total_bytes(400 * 72 + 71);
+  EXPECT_THAT(Budgets(), ElementsAre(164, 121, 78, 37));
+  // Given positions are the size.
+  for (const int positions : {300, 40, 50, 60}) {
+    request_.mutable_allocator()->mutable_positions()->add_positions(positions);
+  }
+  Budgets();
+  EXPECT_EQ(status_.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status_.message()),
+              HasSubstr("size is given beside the positions allocator"));
+  request_.clear_size();
+  EXPECT_THAT(Budgets(), ElementsAre(300, 40, 50, 60));
+}
+
 TEST_F(CalibrationQueriesTest, SaysWhatWasRaisedOrClamped) {
   request_.set_prompt_tokens(1000);
   request_.set_min_positions(250);
@@ -138,6 +165,19 @@ TEST_F(CalibrationQueriesTest, RefusesBadPlans) {
   request_.clear_min_positions();
   request_.mutable_allocator()->mutable_ripple();
   expect("needs a sensitivity profile", absl::StatusCode::kFailedPrecondition);
+  request_.mutable_allocator()->mutable_damage_curves();
+  expect("calibrate the model with damage curves", absl::StatusCode::kFailedPrecondition);
+  request_.mutable_allocator()->mutable_multipliers()->add_multipliers(2);
+  expect("multipliers has 1 values: must have one for each of the 4 layers");
+  request_.mutable_allocator()->mutable_multipliers()->add_multipliers(0);
+  expect("allocator.multipliers.multipliers[1] is 0");
+  request_.mutable_allocator()->mutable_uniform();
+  request_.mutable_size()->set_target_mean_kl(0.1);
+  expect("target_mean_kl needs", absl::StatusCode::kFailedPrecondition);
+  // Bytes of another model's rows are not known.
+  request_.mutable_size()->set_total_bytes(1000);
+  request_.mutable_inline_()->add_mean_kl(1);
+  expect("give retention or total_positions", absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(CalibrationQueriesTest, ListsPageByPage) {

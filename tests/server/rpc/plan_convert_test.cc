@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const PlanDefaults kDefaults = {.ripple = {.r = 3, .gamma = 8},
+const PlanDefaults kDefaults = {.allocators = {},
                                 .snapkv = {.window = 16, .kernel = 5, .pooling = Pooling::kMean}};
 
 TEST(SizeFromProto, ReadsEachKind) {
@@ -22,6 +22,10 @@ TEST(SizeFromProto, ReadsEachKind) {
   EXPECT_EQ(**SizeFromProto(proto, ""), Size(TotalPositions{900}));
   proto.mutable_full();
   EXPECT_EQ(**SizeFromProto(proto, ""), Size(Full{}));
+  proto.set_total_bytes(12345678901);
+  EXPECT_EQ(**SizeFromProto(proto, ""), Size(TotalBytes{12345678901}));
+  proto.set_target_mean_kl(0.05);
+  EXPECT_EQ(**SizeFromProto(proto, ""), Size(TargetMeanKl{0.05}));
 }
 
 TEST(SizeFromProto, NamesFieldAndValue) {
@@ -35,21 +39,12 @@ TEST(SizeFromProto, NamesFieldAndValue) {
   proto.set_total_positions(0);
   EXPECT_THAT(std::string(SizeFromProto(proto, "kv.size.").status().message()),
               HasSubstr("kv.size.total_positions is 0"));
-}
-
-TEST(AllocatorFromProto, TakesTheServersParametersWhereAbsent) {
-  v1::Allocator proto;
-  EXPECT_FALSE(AllocatorFromProto(proto, kDefaults, "")->has_value());
-  proto.mutable_ripple();
-  EXPECT_EQ(**AllocatorFromProto(proto, kDefaults, ""), Allocator(RippleAllocator{3, 8}));
-  proto.mutable_ripple()->set_r(2);
-  EXPECT_EQ(**AllocatorFromProto(proto, kDefaults, ""), Allocator(RippleAllocator{2, 8}));
-  // A zero that is there is a value, and out of range.
-  proto.mutable_ripple()->set_gamma(0);
-  EXPECT_THAT(std::string(AllocatorFromProto(proto, kDefaults, "kv.allocator.").status().message()),
-              HasSubstr("kv.allocator.ripple.gamma is 0"));
-  proto.mutable_uniform();
-  EXPECT_EQ(**AllocatorFromProto(proto, kDefaults, ""), Allocator(UniformAllocator{}));
+  proto.set_total_bytes(0);
+  EXPECT_THAT(std::string(SizeFromProto(proto, "kv.size.").status().message()),
+              HasSubstr("kv.size.total_bytes is 0"));
+  proto.set_target_mean_kl(-1);
+  EXPECT_THAT(std::string(SizeFromProto(proto, "kv.size.").status().message()),
+              HasSubstr("kv.size.target_mean_kl is -1"));
 }
 
 TEST(SelectorFromProto, TakesTheServersParametersWhereAbsent) {
@@ -75,12 +70,9 @@ TEST(SelectorFromProto, NamesFieldAndValue) {
 }
 
 TEST(ToProto, ReadsBack) {
-  for (const Size& size : {Size(Retention{0.1}), Size(TotalPositions{12345678901}), Size(Full{})}) {
+  for (const Size& size : {Size(Retention{0.1}), Size(TotalPositions{12345678901}), Size(Full{}),
+                           Size(TotalBytes{1}), Size(TargetMeanKl{2})}) {
     EXPECT_EQ(**SizeFromProto(SizeToProto(size), ""), size);
-  }
-  for (const Allocator& allocator :
-       {Allocator(RippleAllocator{1.25, 4}), Allocator(UniformAllocator{})}) {
-    EXPECT_EQ(**AllocatorFromProto(AllocatorToProto(allocator), kDefaults, ""), allocator);
   }
   for (const Pooling pooling : {Pooling::kMax, Pooling::kMean, Pooling::kNone}) {
     const SelectorSpec selector = SnapKv{8, 3, pooling};
@@ -109,6 +101,23 @@ TEST(PlanToProto, SaysWhereThePlanComesFrom) {
   EXPECT_EQ(proto.source(), v1::PLAN_SOURCE_PROFILE);
   EXPECT_EQ(proto.profile_id(), spec.profile_id);
   EXPECT_THAT(proto.multipliers(), testing::ElementsAre(0.5, 1.5));
+  EXPECT_FALSE(proto.chooses_types());
+
+  spec.allocator = PyramidAllocator{};
+  proto = PlanToProto(*Plan::Make(spec));
+  EXPECT_EQ(proto.source(), v1::PLAN_SOURCE_FIXED);
+  EXPECT_TRUE(proto.multipliers().empty());
+  EXPECT_TRUE(proto.profile_id().empty());
+
+  spec.allocator = DamageCurvesAllocator{};
+  spec.damage = {.prompt_tokens = 9,
+                 .retentions = {0.5},
+                 .rows = {{1}, {1}},
+                 .types = {KvType::kInt8},
+                 .storage = {{0}, {0}}};
+  spec.kv_shape = {.kv_heads = 1, .head_dim = 64};
+  spec.choose_types = true;
+  EXPECT_TRUE(PlanToProto(*Plan::Make(spec)).chooses_types());
 }
 
 }  // namespace
