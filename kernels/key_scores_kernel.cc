@@ -10,7 +10,7 @@ namespace {
 static_assert(kLanes == kKeyScoresLanes);
 constexpr int kMaxDim = kKeyScoresMaxHeadDim;
 #if defined(__AVX512F__)
-constexpr int kKeys = 24;  // accumulators
+constexpr int kKeys = 16;  // accumulators; with more, storing them holds the next products up
 #else
 constexpr int kKeys = 4;
 #endif

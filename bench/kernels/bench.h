@@ -70,6 +70,7 @@ std::vector<uint16_t> RandomBf16(size_t n);
 void AddLinearBenches(const BenchSetup& setup);
 void AddDecodeAttentionBenches(const BenchSetup& setup);
 void AddPrefillAttentionBenches(const BenchSetup& setup);
+void AddPrefillLinearBenches(const BenchSetup& setup);
 void AddRestBenches(const BenchSetup& setup);
 
 }  // namespace ripplekv

@@ -118,6 +118,7 @@ int Main(int argc, char** argv) {
   AddLinearBenches(setup);
   AddDecodeAttentionBenches(setup);
   AddPrefillAttentionBenches(setup);
+  AddPrefillLinearBenches(setup);
   AddRestBenches(setup);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
