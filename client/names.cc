@@ -107,7 +107,11 @@ std::string Describe(const v1::Allocator& allocator) {
     case v1::Allocator::kPositions:
       return "given positions";
     case v1::Allocator::kDamageCurves:
-      return "damage curves";
+      return allocator.damage_curves().least_share() > 0
+                 ? absl::StrCat("damage curves (at least ",
+                                FormatPercent(allocator.damage_curves().least_share()),
+                                " of the mean)")
+                 : "damage curves";
     case v1::Allocator::ALLOCATOR_NOT_SET:
       return "";
   }

@@ -290,6 +290,8 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
         "pyramid: the last layer keeps 1/beta of the mean");
   d.Add("damage-retention", o.damage_retention, AboveZeroBelowOne(),
         "isolated_damage: the retention whose damage counts");
+  d.Add("damage-least-share", o.damage_least_share, Between(0, 1),
+        "damage_curves: share of the mean budget that every layer keeps at least");
   d.Add("shuffle-seed", o.shuffle_seed, Whole(0, std::numeric_limits<int64_t>::max()),
         "shuffled_ripple: seed of the order");
   d.AddList("layer-multipliers", o.layer_multipliers,
@@ -458,7 +460,8 @@ Allocators ServerOptions::allocators() const {
   return {.ripple = ripple,
           .shuffled_ripple = {ripple, shuffle_seed},
           .isolated_damage = {ripple, damage_retention},
-          .pyramid = {pyramid_beta}};
+          .pyramid = {pyramid_beta},
+          .damage_curves = {damage_least_share}};
 }
 
 Allocator ServerOptions::plan_allocator() const {
@@ -467,7 +470,7 @@ Allocator ServerOptions::plan_allocator() const {
            UniformAllocator{}, SqrtAllocator{}, InverseRippleAllocator{all.ripple},
            all.shuffled_ripple, all.isolated_damage, LocalResponseAllocator{all.ripple},
            all.pyramid, MultipliersAllocator{layer_multipliers},
-           PositionsAllocator{layer_positions}, DamageCurvesAllocator{}}) {
+           PositionsAllocator{layer_positions}, all.damage_curves}) {
     if (AllocatorName(one) == allocator) return one;
   }
   return all.ripple;

@@ -51,6 +51,7 @@ struct ServerOptions {
   std::string ripple_map = "minmax";
   double pyramid_beta = 20;
   double damage_retention = 0.1;
+  double damage_least_share = 0;
   uint64_t shuffle_seed = 0;
   std::vector<double> layer_multipliers;  // --allocator multipliers
   std::vector<int64_t> layer_positions;   // --allocator positions

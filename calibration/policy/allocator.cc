@@ -189,6 +189,12 @@ absl::Status ValidateAllocator(const Allocator& allocator) {
           "isolated_damage.retention is ", isolated->retention, ": must be above 0 and below 1"));
     }
   }
+  if (const auto* curves = std::get_if<DamageCurvesAllocator>(&allocator)) {
+    if (!(curves->least_share >= 0 && curves->least_share <= 1)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "damage_curves.least_share is ", curves->least_share, ": must be between 0 and 1"));
+    }
+  }
   if (const auto* pyramid = std::get_if<PyramidAllocator>(&allocator)) {
     return CheckRatio(name, "beta", pyramid->beta);
   }

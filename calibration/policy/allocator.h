@@ -93,6 +93,9 @@ struct PositionsAllocator {
 
 // Rows go where the measured marginal damage is greatest (damage_plan.h).
 struct DamageCurvesAllocator {
+  // Every layer keeps at least this share of the mean budget (in rows of the type that the model
+  // computes in), whatever its curve says: 0 to 1; 1 is uniform in rows.
+  double least_share = 0;
   bool operator==(const DamageCurvesAllocator&) const = default;
 };
 
@@ -107,6 +110,7 @@ struct Allocators {
   ShuffledRippleAllocator shuffled_ripple = {};
   IsolatedDamageAllocator isolated_damage = {};
   PyramidAllocator pyramid = {};
+  DamageCurvesAllocator damage_curves = {};
 };
 
 // Most layers a model may have: bounds the exact integer arithmetic of budgets.h.

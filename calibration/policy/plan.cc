@@ -81,6 +81,12 @@ LayerBudgets GivenPositions(const PositionsAllocator& list, const BudgetRequest&
   return budgets;
 }
 
+// The floor of the damage_curves allocator, where layers keep `mean` rows on average.
+int64_t DamageFloor(const Allocator& allocator, int64_t floor, int64_t mean) {
+  const double share = std::get<DamageCurvesAllocator>(allocator).least_share;
+  return std::max(floor, static_cast<int64_t>(share * static_cast<double>(mean)));
+}
+
 // At most the largest int64.
 int64_t Product(int64_t a, int64_t b) {
   int64_t product = 0;
@@ -214,7 +220,8 @@ absl::StatusOr<LayerBudgets> Plan::ShareRows(const BudgetRequest& request) const
     return GivenPositions(*list, request);
   } else {
     const StorageOption rows{spec_.kv_types, 1, {}};
-    budgets->layer = SpendOnDamage(curves_, tokens, floor, {rows}, budgets->total).rows;
+    const int64_t least = DamageFloor(spec_.allocator, floor, budgets->total / layers());
+    budgets->layer = SpendOnDamage(curves_, tokens, least, {rows}, budgets->total).rows;
   }
   return budgets;
 }
@@ -235,7 +242,9 @@ absl::StatusOr<LayerBudgets> Plan::ShareBytes(const BudgetRequest& request) cons
   budgets->byte_budget =
       std::clamp(raised, LeastCost(layers(), floor, options), MostCost(layers(), tokens, options));
   budgets->clamped = budgets->byte_budget != raised;
-  DamagePlan plan = SpendOnDamage(curves_, tokens, floor, options, budgets->byte_budget);
+  const int64_t least =
+      DamageFloor(spec_.allocator, floor, budgets->byte_budget / request.row_bytes / layers());
+  DamagePlan plan = SpendOnDamage(curves_, tokens, least, options, budgets->byte_budget);
   budgets->total = 0;
   budgets->full = true;
   for (size_t l = 0; l < plan.rows.size(); ++l) {

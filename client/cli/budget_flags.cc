@@ -70,6 +70,8 @@ void BudgetFlags::Add(CLI::App& app) {
   add("--pyramid-beta", pyramid_beta, "pyramid: the last layer keeps 1/beta of the mean, from 1");
   add("--damage-retention", damage_retention,
       "isolated_damage: the retention whose damage counts, above 0, below 1");
+  add("--damage-least-share", damage_least_share,
+      "damage_curves: share of the mean budget that every layer keeps at least, 0 to 1");
   add("--shuffle-seed", shuffle_seed, "shuffled_ripple: seed of the order");
   add("--layer-multipliers", layer_multipliers, "multipliers: one a layer, between commas")
       ->type_name("W,W,...");
@@ -117,6 +119,7 @@ absl::StatusOr<std::optional<v1::Allocator>> BudgetFlags::MakeAllocator() const 
   check_ripple("--ripple-map", !ripple_map.empty());
   check("--pyramid-beta", pyramid_beta.has_value(), {"pyramid"});
   check("--damage-retention", damage_retention.has_value(), {"isolated_damage"});
+  check("--damage-least-share", damage_least_share.has_value(), {"damage_curves"});
   check("--shuffle-seed", shuffle_seed.has_value(), {"shuffled_ripple"});
   check("--layer-multipliers", !layer_multipliers.empty(), {"multipliers"});
   check("--layer-positions", !layer_positions.empty(), {"positions"});
@@ -148,7 +151,10 @@ absl::StatusOr<std::optional<v1::Allocator>> BudgetFlags::MakeAllocator() const 
     made.mutable_pyramid();
     if (pyramid_beta) made.mutable_pyramid()->set_beta(*pyramid_beta);
   }
-  if (name == "damage_curves") made.mutable_damage_curves();
+  if (name == "damage_curves") {
+    made.mutable_damage_curves();
+    if (damage_least_share) made.mutable_damage_curves()->set_least_share(*damage_least_share);
+  }
   if (name == "multipliers") {
     status = ParseList("--layer-multipliers", layer_multipliers,
                        made.mutable_multipliers()->mutable_multipliers());

@@ -17,7 +17,7 @@ struct BudgetFlags {
   std::optional<int64_t> total_positions, total_bytes;
   bool full = false;
   std::string allocator;
-  std::optional<double> ripple_r, ripple_gamma, pyramid_beta, damage_retention;
+  std::optional<double> ripple_r, ripple_gamma, pyramid_beta, damage_retention, damage_least_share;
   std::string ripple_map;
   std::optional<uint64_t> shuffle_seed;
   std::string layer_multipliers, layer_positions;  // numbers between commas

@@ -93,7 +93,9 @@ absl::StatusOr<std::optional<Allocator>> AllocatorFromProto(const v1::Allocator&
           {proto.positions().positions().begin(), proto.positions().positions().end()}};
       break;
     case v1::Allocator::kDamageCurves:
-      allocator = DamageCurvesAllocator{};
+      allocator = DamageCurvesAllocator{proto.damage_curves().has_least_share()
+                                            ? proto.damage_curves().least_share()
+                                            : defaults.damage_curves.least_share};
       break;
     case v1::Allocator::ALLOCATOR_NOT_SET:
       return std::nullopt;
@@ -138,7 +140,7 @@ v1::Allocator AllocatorToProto(const Allocator& allocator) {
                                                                  a.positions.end());
         } else {
           static_assert(std::is_same_v<A, DamageCurvesAllocator>);
-          proto.mutable_damage_curves();
+          proto.mutable_damage_curves()->set_least_share(a.least_share);
         }
       },
       allocator);

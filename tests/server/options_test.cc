@@ -187,7 +187,8 @@ TEST(ParseOptions, MakesTheAllocatorThatIsNamed) {
   EXPECT_EQ(made({"--allocator", "sqrt"}), Allocator(SqrtAllocator{}));
   EXPECT_EQ(made({"--allocator", "pyramid", "--pyramid-beta", "9"}),
             Allocator(PyramidAllocator{9}));
-  EXPECT_EQ(made({"--allocator", "damage_curves"}), Allocator(DamageCurvesAllocator{}));
+  EXPECT_EQ(made({"--allocator", "damage_curves", "--damage-least-share", "0.5"}),
+            Allocator(DamageCurvesAllocator{0.5}));
   EXPECT_EQ(made({"--allocator", "multipliers", "--layer-multipliers", "1,0.5,2"}),
             Allocator(MultipliersAllocator{{1, 0.5, 2}}));
   EXPECT_EQ(made({"--allocator", "positions", "--layer-positions", "100,50"}),

@@ -268,6 +268,26 @@ TEST(PlanTest, ChoosesTypesWithinTheBytes) {
   EXPECT_THAT(shorter.types, Each(KvTypes(KvType::kBf16)));
 }
 
+TEST(PlanTest, DamageCurvesLeaveEveryLayerItsShare) {
+  PlanSpec spec = Measured();
+  // Layer 0 has next to nothing to lose.
+  spec.damage.rows[0] = {1e-6, 1e-7};
+  spec.allocator = DamageCurvesAllocator{};
+  EXPECT_EQ(Plan::Make(spec)->BudgetsFor(4000)->layer[0], 37);
+  for (const bool chooses : {false, true}) {
+    spec.choose_types = chooses;
+    spec.allocator = DamageCurvesAllocator{.least_share = 0.5};
+    const LayerBudgets half = *Plan::Make(spec)->BudgetsFor(4000);
+    EXPECT_EQ(half.layer[0], 200);
+    EXPECT_LE(half.bytes, 1200 * 3 * (2 * 128 + 4));
+    EXPECT_THAT(half.layer, Each(testing::Ge(200)));
+    spec.allocator = DamageCurvesAllocator{.least_share = 1};
+    EXPECT_THAT(Plan::Make(spec)->BudgetsFor(4000)->layer, Each(testing::Ge(400)));
+  }
+  spec.choose_types = false;
+  EXPECT_THAT(Plan::Make(spec)->BudgetsFor(4000)->layer, Each(400));
+}
+
 TEST(PlanTest, MeetsATargetMeanKl) {
   PlanSpec spec = Measured();
   spec.size_curve.allocator = spec.allocator;

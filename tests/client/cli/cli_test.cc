@@ -535,7 +535,7 @@ TEST_F(CliTest, SizesAndAllocatorsReachTheirFields) {
   EXPECT_EQ(planned({"--ripple-map", "log"}).allocator().ripple().map(), v1::SIGNAL_MAP_LOG);
   EXPECT_TRUE(made({"uniform"}).has_uniform());
   EXPECT_TRUE(made({"sqrt"}).has_sqrt());
-  EXPECT_TRUE(made({"damage_curves"}).has_damage_curves());
+  EXPECT_EQ(made({"damage_curves", "--damage-least-share", "1"}).damage_curves().least_share(), 1);
   EXPECT_EQ(made({"inverse_ripple", "--ripple-r", "2"}).inverse_ripple().ripple().r(), 2);
   const v1::Allocator shuffled =
       made({"shuffled_ripple", "--shuffle-seed", "0", "--ripple-gamma", "3"});

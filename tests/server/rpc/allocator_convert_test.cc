@@ -14,7 +14,8 @@ const RippleAllocator kRipple = {.r = 3, .gamma = 8, .map = SignalMap::kRank};
 const Allocators kDefaults = {.ripple = kRipple,
                               .shuffled_ripple = {kRipple, 11},
                               .isolated_damage = {kRipple, 0.25},
-                              .pyramid = {7}};
+                              .pyramid = {7},
+                              .damage_curves = {0.25}};
 
 Allocator Read(const v1::Allocator& proto) { return **AllocatorFromProto(proto, kDefaults, ""); }
 
@@ -50,6 +51,8 @@ TEST(AllocatorFromProto, TakesTheServersParametersWhereAbsent) {
   EXPECT_EQ(Read(proto), Allocator(LocalResponseAllocator{kRipple}));
   proto.mutable_pyramid();
   EXPECT_EQ(Read(proto), Allocator(PyramidAllocator{7}));
+  proto.mutable_damage_curves();
+  EXPECT_EQ(Read(proto), Allocator(DamageCurvesAllocator{0.25}));
 }
 
 TEST(AllocatorFromProto, NamesFieldAndValue) {
@@ -80,7 +83,7 @@ TEST(AllocatorToProto, ReadsBack) {
              ripple, UniformAllocator{}, SqrtAllocator{}, InverseRippleAllocator{ripple},
              ShuffledRippleAllocator{ripple, 9}, IsolatedDamageAllocator{ripple, 0.5},
              LocalResponseAllocator{ripple}, PyramidAllocator{30}, MultipliersAllocator{{1, 0.25}},
-             PositionsAllocator{{7, 8, 9}}, DamageCurvesAllocator{}}) {
+             PositionsAllocator{{7, 8, 9}}, DamageCurvesAllocator{0.5}}) {
       EXPECT_EQ(Read(AllocatorToProto(allocator)), allocator);
     }
   }
