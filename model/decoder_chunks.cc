@@ -17,6 +17,7 @@ constexpr int64_t kRopeGrain = 256;  // positions
 constexpr int kTokensOfFewThreads = 132;
 constexpr int kTokensOfManyThreads = 60;
 constexpr int kFewThreads = 4;
+constexpr int kNormTokens = 33;
 
 }  // namespace
 
@@ -45,18 +46,27 @@ DecoderChunks::DecoderChunks(const Weights& weights, std::vector<float> inv_freq
   activated_ = x_ + int64_t{max_tokens} * config_.hidden;
 }
 
-/// f(first panel, last panel, first token, tokens) on tiles that cover all panels and tokens.
+/// f(first token, tokens) on pieces that cover all tokens.
 template <typename F>
-void DecoderChunks::ForTiles(int64_t panels, int tokens, const F& f) {
-  const int block = pool_->threads() <= kFewThreads ? kTokensOfFewThreads : kTokensOfManyThreads;
-  const int64_t pairs = (panels + 1) / 2;
-  const int64_t blocks = (tokens + block - 1) / block;
-  pool_->ParallelFor(pairs * blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t panel = i / blocks * 2;
-      const int first = static_cast<int>(i % blocks) * block;
-      f(panel, std::min(panel + 2, panels), first, std::min(block, tokens - first));
-    }
+void DecoderChunks::ForPieces(int tokens, const F& f) {
+  const int piece = pool_->threads() <= kFewThreads ? kTokensOfFewThreads : kTokensOfManyThreads;
+  for (int first = 0; first < tokens; first += piece) f(first, std::min(piece, tokens - first));
+}
+
+/// f(first panel, last panel) on pairs that cover all panels.
+template <typename F>
+int DecoderChunks::AddPanels(StagedLoops* loops, int needs, int64_t panels, const F& f) {
+  return loops->Add((panels + 1) / 2, needs,
+                    [panels, f](int64_t pair) { f(2 * pair, std::min(2 * pair + 2, panels)); });
+}
+
+/// The pieces' tokens normalised to x_.
+int DecoderChunks::AddNorm(StagedLoops* loops, int needs, const float* hidden,
+                           const std::vector<float>& weight, int first, int count) {
+  return loops->Add((count + kNormTokens - 1) / kNormTokens, needs, [=, this, &weight](int64_t i) {
+    const int64_t begin = first + i * kNormTokens;
+    RmsNormBf16(hidden, weight.data(), config_.hidden, static_cast<float>(config_.rms_epsilon), x_,
+                begin, std::min<int64_t>(begin + kNormTokens, first + count));
   });
 }
 
@@ -105,45 +115,67 @@ void DecoderChunks::ProjectQkv(int layer, const float* hidden, int tokens, int64
                                uint16_t* q, uint16_t* k, uint16_t* v, int64_t kv_head_stride) {
   const int64_t d = config_.head_dim;
   PrepareRope(first_position + tokens);
-  Normalize(hidden, weights_.layer(layer).attention_norm, tokens);
   const float* const rope = rope_.data() + first_position * d;
   const PrefillHeads queries = {config_.head_dim, q, d, config_.heads * d, rope};
   const PrefillHeads keys = {config_.head_dim, k, kv_head_stride, d, rope};
   const PrefillHeads values = {config_.head_dim, v, kv_head_stride, d, nullptr};
-  const int64_t q_panels = wq_.rows / kPrefillLinearRows;
-  const int64_t k_panels = wk_.rows / kPrefillLinearRows;
-  ForTiles(q_panels + 2 * k_panels, tokens, [&](int64_t begin, int64_t end, int first, int count) {
-    const PrefillLinearArgs args = {count, config_.hidden, x_ + int64_t{first} * config_.hidden};
-    int64_t offset = 0;
-    for (const auto& [w, target] : {std::pair{&wq_, &queries}, {&wk_, &keys}, {&wv_, &values}}) {
-      const int64_t panels = w->rows / kPrefillLinearRows;
-      PrefillHeads heads = *target;
-      heads.out += first * heads.token_stride;
-      if (heads.rope != nullptr) heads.rope += first * d;
-      PrefillLinearHeads(args, w->panels, heads, std::clamp<int64_t>(begin - offset, 0, panels),
-                         std::clamp<int64_t>(end - offset, 0, panels));
-      offset += panels;
-    }
+  const int64_t panels = (wq_.rows + 2 * wk_.rows) / kPrefillLinearRows;
+  StagedLoops loops;
+  std::vector<int> norms;
+  ForPieces(tokens, [&](int first, int count) {
+    norms.push_back(AddNorm(&loops, StagedLoops::kNothing, hidden,
+                            weights_.layer(layer).attention_norm, first, count));
   });
+  auto norm = norms.begin();
+  ForPieces(tokens, [&](int first, int count) {
+    AddPanels(
+        &loops, *norm++, panels, [=, this, &queries, &keys, &values](int64_t begin, int64_t end) {
+          const PrefillLinearArgs args = {count, config_.hidden,
+                                          x_ + int64_t{first} * config_.hidden};
+          int64_t offset = 0;
+          for (const auto& [w, target] :
+               {std::pair{&wq_, &queries}, {&wk_, &keys}, {&wv_, &values}}) {
+            const int64_t own = w->rows / kPrefillLinearRows;
+            PrefillHeads heads = *target;
+            heads.out += first * heads.token_stride;
+            if (heads.rope != nullptr) heads.rope += first * d;
+            PrefillLinearHeads(args, w->panels, heads, std::clamp<int64_t>(begin - offset, 0, own),
+                               std::clamp<int64_t>(end - offset, 0, own));
+            offset += own;
+          }
+        });
+  });
+  loops.Run(pool_);
 }
 
 void DecoderChunks::Finish(int layer, const uint16_t* attention, int tokens, float* hidden) {
   const int64_t width = config_.hidden;
-  const auto add = [&](const Matrix& w, const uint16_t* x) {
-    ForTiles(w.rows / kPrefillLinearRows, tokens,
-             [&](int64_t begin, int64_t end, int first, int count) {
-               PrefillLinearAdd({count, w.cols, x + first * w.cols}, w.panels,
-                                hidden + first * width, width, begin, end);
-             });
+  StagedLoops loops;
+  const auto add = [&](int needs, const Matrix& w, const uint16_t* x, int first, int count) {
+    return AddPanels(&loops, needs, w.rows / kPrefillLinearRows,
+                     [=, &w](int64_t begin, int64_t end) {
+                       PrefillLinearAdd({count, w.cols, x + first * w.cols}, w.panels,
+                                        hidden + first * width, width, begin, end);
+                     });
   };
-  add(wo_, attention);
-  Normalize(hidden, weights_.layer(layer).ffn_norm, tokens);
-  ForTiles(w_gate_.rows / kPrefillLinearRows, tokens,
-           [&](int64_t begin, int64_t end, int first, int count) {
-             PrefillLinearSwiGlu({count, width, x_ + first * width}, w_gate_.panels, w_up_.panels,
-                                 activated_ + first * w_gate_.rows, w_gate_.rows, begin, end);
-           });
-  add(w_down_, activated_);
+  // While the last tiles of one piece of the tokens are at work, another piece's can be.
+  std::vector<int> last;
+  ForPieces(tokens, [&](int first, int count) {
+    last.push_back(add(StagedLoops::kNothing, wo_, attention, first, count));
+  });
+  auto piece = last.begin();
+  ForPieces(tokens, [&](int first, int count) {
+    const int norm = AddNorm(&loops, *piece, hidden, weights_.layer(layer).ffn_norm, first, count);
+    *piece++ = AddPanels(
+        &loops, norm, w_gate_.rows / kPrefillLinearRows, [=, this](int64_t begin, int64_t end) {
+          PrefillLinearSwiGlu({count, width, x_ + first * width}, w_gate_.panels, w_up_.panels,
+                              activated_ + first * w_gate_.rows, w_gate_.rows, begin, end);
+        });
+  });
+  piece = last.begin();
+  ForPieces(tokens,
+            [&](int first, int count) { add(*piece++, w_down_, activated_, first, count); });
+  loops.Run(pool_);
 }
 
 void DecoderChunks::Logits(const float* hidden, int tokens, float* logits) {

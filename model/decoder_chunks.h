@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/large_vector.h"
+#include "kernels/staged_loops.h"
 #include "kernels/thread_pool.h"
 #include "model/weights.h"
 
@@ -37,7 +38,11 @@ class DecoderChunks {
   void Normalize(const float* hidden, const std::vector<float>& weight, int tokens);
   void PrepareRope(int64_t positions);
   template <typename F>
-  void ForTiles(int64_t panels, int tokens, const F& f);
+  void ForPieces(int tokens, const F& f);
+  template <typename F>
+  int AddPanels(StagedLoops* loops, int needs, int64_t panels, const F& f);
+  int AddNorm(StagedLoops* loops, int needs, const float* hidden, const std::vector<float>& weight,
+              int first, int count);
 
   const Weights& weights_;
   const ModelConfig& config_;
