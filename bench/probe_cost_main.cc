@@ -1,8 +1,9 @@
 // What a sensitivity profile costs, as a multiple of the plain prefix passes over the same
 // examples.
 //
-//   ripplekv-bench-probe-cost MODEL fp32|bf16 THREADS [EXAMPLES [ROUNDS]]
+//   ripplekv-bench-probe-cost MODEL fp32|bf16 THREADS [EXAMPLES [ROUNDS [DAMAGE]]]
 //
+// DAMAGE: of the examples, those that carry the curves and storage types as well (default 0).
 // Prints one ratio a round and their median. Both sides run alternately in one process, so a slow
 // or busy machine slows both. The plain side is the least that a prefill does: embed, then every
 // layer over the whole prefix in chunks, without logits or compaction. Token ids are pseudo-random:
@@ -64,7 +65,9 @@ absl::Status PrefixPass(Decoder& decoder, absl::Span<const int32_t> tokens) {
 }
 
 int Main(int argc, char** argv) {
-  if (argc < 4 || argc > 6) return Fail("arguments: MODEL fp32|bf16 THREADS [EXAMPLES [ROUNDS]]");
+  if (argc < 4 || argc > 7) {
+    return Fail("arguments: MODEL fp32|bf16 THREADS [EXAMPLES [ROUNDS [DAMAGE]]]");
+  }
   ThreadPool pool(std::atoi(argv[3]));
   auto decoder = LoadDecoder(argv[1], argv[2], &pool);
   if (!decoder.ok()) return Fail(std::string(decoder.status().message()));
@@ -72,6 +75,11 @@ int Main(int argc, char** argv) {
   CalibrationSettings settings;
   settings.examples = argc > 4 ? std::atoi(argv[4]) : 4;
   const int rounds = argc > 5 ? std::atoi(argv[5]) : 3;
+  settings.damage_examples = argc > 6 ? std::atoi(argv[6]) : 0;
+  if (settings.damage_examples > 0) {
+    settings.damage_retentions = settings.DefaultDamageRetentions();
+    settings.damage_storage = true;
+  }
   if (settings.examples < 1 || rounds < 1) return Fail("EXAMPLES and ROUNDS must be at least 1");
   std::vector<std::vector<int32_t>> examples(static_cast<size_t>(settings.examples));
   uint32_t state = 1;

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "calibration/statistics.h"
 
 namespace ripplekv {
 namespace {
@@ -156,14 +155,9 @@ void CalibrationJob::ReportProgress() {
 }
 
 absl::StatusOr<CalibrationResult> CalibrationJob::Result() const {
-  const std::vector<std::vector<double>>& divergences = probe_->divergences();
-  SensitivityStatistics statistics = SummariseSensitivity(divergences);
   CalibrationResult result;
   result.profile = spec_.profile;
-  result.profile.examples_computed = static_cast<int>(divergences.size());
-  result.profile.sensitivity = std::move(statistics.mean);
-  result.profile.standard_error = std::move(statistics.standard_error);
-  result.profile.split_half_spearman = statistics.split_half_spearman;
+  SummariseMeasurements(probe_->measurements(), result.profile);
   if (absl::Status s = ValidateProfile(result.profile); !s.ok()) {
     return absl::InternalError(
         absl::StrCat("calibration ", id_, " gave no usable profile: ", s.message()));

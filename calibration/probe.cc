@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/kl_divergence.h"
 #include "kernels/thread_pool.h"
-#include "kernels/value_perturbation.h"
 #include "model/chunk_attention.h"
 
 namespace ripplekv {
@@ -16,21 +17,38 @@ namespace {
 
 /// Window rows whose logits are held at once.
 constexpr int kTileRows = 64;
-constexpr int64_t kPerturbGrainRows = 64;
+
+using Kind = Alteration::Kind;
+
+std::string Describe(const Alteration& alteration, const CalibrationSettings& settings) {
+  const auto index = static_cast<size_t>(alteration.index);
+  switch (alteration.kind) {
+    case Kind::kKeepRows:
+      return absl::StrCat("with ", settings.damage_retentions[index], " of its rows kept");
+    case Kind::kStore:
+      return absl::StrCat("with its rows stored in ", KvTypeName(kDamageTypes[index].k), " and ",
+                          KvTypeName(kDamageTypes[index].v));
+    case Kind::kPerturb:
+      break;
+  }
+  return absl::StrCat("with its values perturbed by eta ", settings.eta);
+}
 
 }  // namespace
 
-struct Probe::Example {
-  int index = 0;
-  std::vector<float> prefix;  // [prefix_tokens, hidden]
-  std::vector<float>
-      windows;  // [1 + layers][window_tokens, hidden]: clean, then one for each perturbed layer
-  std::vector<double> kl;  // [layers][window_tokens]
+struct Probe::State {
+  Pass pass;
+  std::vector<float> prefix;   // [prefix_tokens, hidden]
+  std::vector<float> windows;  // [1 + alterations * layers][window_tokens, hidden]: clean, then of
+                               // each alteration one for each altered layer
+  std::vector<double> kl;      // [alterations * layers][window_tokens]
 };
 
 struct Probe::Scratch {
-  std::vector<std::byte> k, v;  // [kv_heads, prefix_tokens + window_tokens, d]
-  std::vector<std::byte> v_perturbed;
+  LayerRows layer;                  // of k, v and window_q
+  std::vector<std::byte> k, v;      // [kv_heads, prefix_tokens + window_tokens, d]
+  std::vector<std::byte> window_q;  // [selector window, heads, d]; empty where no rows are chosen
+  std::unique_ptr<AlteredRows> altered;
   std::vector<std::byte> q;          // [kChunkTokens, heads, d]
   std::vector<std::byte> attention;  // [kChunkTokens, heads, d]
   std::vector<float> p_log_probs;    // [kTileRows, vocab]: clean rows [row_, row_ + kTileRows)
@@ -43,9 +61,9 @@ absl::StatusOr<std::unique_ptr<Probe>> Probe::Create(Decoder* decoder,
                                                      Batching batching) {
   const ModelConfig& config = decoder->config();
   if (absl::Status s = settings.Validate(config.context_length); !s.ok()) return s;
-  if (batching.examples < 1 || batching.variants < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("probe batching of ", batching.examples,
-                                                   " examples and ", batching.variants,
+  if (batching.alterations < 1 || batching.variants < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("probe batching of ", batching.alterations,
+                                                   " alterations and ", batching.variants,
                                                    " variants: each must be at least 1"));
   }
   if (examples.size() != static_cast<size_t>(settings.examples)) {
@@ -76,72 +94,138 @@ Probe::Probe(Decoder* decoder, const CalibrationSettings& settings,
       batching_(batching),
       scratch_(std::make_unique<Scratch>()) {
   const ModelConfig& config = decoder_->config();
+  const auto layers = static_cast<size_t>(config.layers);
   const size_t element = KvTypeBytes(decoder_->kv_type());
-  const size_t head_dim = static_cast<size_t>(config.head_dim);
-  const size_t rows =
-      static_cast<size_t>(settings_.prefix_tokens) + static_cast<size_t>(settings_.window_tokens);
-  const size_t kv_bytes = static_cast<size_t>(config.kv_heads) * rows * head_dim * element;
-  scratch_->k.resize(kv_bytes);
-  scratch_->v.resize(kv_bytes);
-  scratch_->v_perturbed.resize(kv_bytes);
-  const size_t chunk_bytes = static_cast<size_t>(Decoder::kChunkTokens) *
-                             static_cast<size_t>(config.heads) * head_dim * element;
-  scratch_->q.resize(chunk_bytes);
-  scratch_->attention.resize(chunk_bytes);
+  const size_t q_row = static_cast<size_t>(config.heads * config.head_dim) * element;
+  Scratch& s = *scratch_;
+  s.layer.type = decoder_->kv_type();
+  s.layer.heads = config.heads;
+  s.layer.kv_heads = config.kv_heads;
+  s.layer.head_dim = config.head_dim;
+  s.layer.prefix = settings_.prefix_tokens;
+  s.layer.stride = settings_.example_tokens() * config.head_dim;
+  const size_t kv_bytes = static_cast<size_t>(config.kv_heads * s.layer.stride) * element;
+  s.k.resize(kv_bytes);
+  s.v.resize(kv_bytes);
+  if (!settings_.damage_retentions.empty()) {
+    s.window_q.resize(static_cast<size_t>(DamageSelector().window) * q_row);
+  }
+  s.layer.k = s.k.data();
+  s.layer.v = s.v.data();
+  s.layer.window_q = s.window_q.data();
+  s.altered = std::make_unique<AlteredRows>(settings_, s.layer, decoder_->pool());
+  s.q.resize(static_cast<size_t>(Decoder::kChunkTokens) * q_row);
+  s.attention.resize(s.q.size());
   const size_t logits = static_cast<size_t>(std::min(kTileRows, settings_.window_tokens)) *
                         static_cast<size_t>(config.vocab);
-  scratch_->p_log_probs.resize(logits);
-  scratch_->q_logits.resize(logits);
-  divergences_.assign(tokens_.size(), std::vector<double>(static_cast<size_t>(config.layers)));
+  s.p_log_probs.resize(logits);
+  s.q_logits.resize(logits);
+
+  const size_t retentions = settings_.damage_retentions.size();
+  const size_t types = settings_.damage_storage ? std::size(kDamageTypes) : 0;
+  alterations_.push_back({});
+  for (size_t i = 0; i < retentions; ++i) {
+    alterations_.push_back({Kind::kKeepRows, static_cast<int>(i)});
+  }
+  for (size_t i = 0; i < types; ++i) {
+    alterations_.push_back({Kind::kStore, static_cast<int>(i)});
+  }
+  const auto damaged = static_cast<size_t>(settings_.damage_examples);
+  measurements_.sensitivity.assign(tokens_.size(), std::vector<double>(layers));
+  measurements_.local_response = measurements_.sensitivity;
+  const auto table = [&](size_t columns) {
+    return std::vector(damaged, std::vector(layers, std::vector<double>(columns)));
+  };
+  measurements_.rows = table(retentions);
+  measurements_.storage = table(types);
+  PlanGroups();
   StartGroup();
 }
 
 Probe::~Probe() = default;
 
-bool Probe::done() const { return group_start_ == static_cast<int>(tokens_.size()); }
+int Probe::AlterationsOf(int example) const {
+  const bool damaged = example >= settings_.examples - settings_.damage_examples;
+  return damaged ? static_cast<int>(alterations_.size()) : 1;
+}
+
+/// Groups of batching_.alterations, in the order of examples and their alterations.
+void Probe::PlanGroups() {
+  // One slice takes no longer than the prefix does.
+  slice_variants_ = std::max(1, settings_.prefix_tokens / settings_.window_tokens);
+  int room = 0;
+  for (int e = 0; e < settings_.examples; ++e) {
+    const int count = AlterationsOf(e);
+    for (int first = 0; first < count;) {
+      if (room == 0) {
+        groups_.emplace_back();
+        room = batching_.alterations;
+      }
+      const int taken = std::min(room, count - first);
+      groups_.back().push_back({e, first, taken, first + taken == count});
+      slices_total_ += SlicesOf(groups_.back().back());
+      first += taken;
+      room -= taken;
+    }
+  }
+}
+
+int64_t Probe::SlicesOf(const Pass& pass) const {
+  const int64_t layers = decoder_->config().layers;
+  int64_t slices = 0;
+  for (int64_t altered = 1; altered <= layers; ++altered) {
+    slices += 1 + (altered * pass.count + slice_variants_ - 1) / slice_variants_;
+  }
+  const int64_t tiles = (settings_.window_tokens + kTileRows - 1) / kTileRows;
+  return slices + tiles * ((layers * pass.count + batching_.variants - 1) / batching_.variants);
+}
+
+bool Probe::Selects(const Pass& pass) const {
+  const auto begin = alterations_.begin() + pass.first;
+  return std::any_of(begin, begin + pass.count,
+                     [](const Alteration& a) { return a.kind == Kind::kKeepRows; });
+}
 
 absl::Status Probe::Step() {
   if (done()) return absl::OkStatus();
   ++slices_done_;
-  if (layer_ == decoder_->config().layers) {
-    return TakeDivergences(group_[static_cast<size_t>(in_group_)]);
-  }
-  if (absl::Status s = RunLayer(group_[static_cast<size_t>(in_group_)]); !s.ok()) return s;
-  if (++in_group_ == static_cast<int>(group_.size())) {
-    in_group_ = 0;
-    ++layer_;
-  }
+  State& state = group_[static_cast<size_t>(in_group_)];
+  if (layer_ == decoder_->config().layers) return TakeDivergences(state);
+  // Requests served between slices may have expanded another layer.
+  decoder_->ExpandLayer(layer_);
+  if (absl::Status s = variant_ < 0 ? RunPrefix(state) : RunVariants(state); !s.ok()) return s;
+  if (variant_ < state.pass.count * (layer_ + 1)) return absl::OkStatus();
+  variant_ = -1;
+  if (++in_group_ < static_cast<int>(group_.size())) return absl::OkStatus();
+  in_group_ = 0;
+  if (++layer_ == decoder_->config().layers) variant_ = 0;
   return absl::OkStatus();
 }
 
 ProbeProgress Probe::progress() const {
-  const int layers = decoder_->config().layers;
-  const int64_t tiles = (settings_.window_tokens + kTileRows - 1) / kTileRows;
-  const int64_t batches = (layers + batching_.variants - 1) / batching_.variants;
-  const int64_t slices = (layers + tiles * batches) * static_cast<int64_t>(tokens_.size());
   ProbeProgress progress;
   progress.examples_total = static_cast<int>(tokens_.size());
-  progress.examples_done = group_start_ + (layer_ == layers ? in_group_ : 0);
+  progress.examples_done = examples_done_;
   progress.layer = layer_;
-  progress.fraction = static_cast<double>(slices_done_) / static_cast<double>(slices);
+  progress.fraction = static_cast<double>(slices_done_) / static_cast<double>(slices_total_);
   return progress;
 }
 
 size_t Probe::scratch_bytes() const {
   const Scratch& s = *scratch_;
-  size_t bytes = s.k.size() + s.v.size() + s.v_perturbed.size() + s.q.size() + s.attention.size() +
-                 (s.p_log_probs.size() + s.q_logits.size()) * sizeof(float);
-  for (const Example& example : group_) {
-    bytes += (example.prefix.size() + example.windows.size()) * sizeof(float) +
-             example.kl.size() * sizeof(double);
+  size_t bytes = s.k.size() + s.v.size() + s.window_q.size() + s.altered->bytes() + s.q.size() +
+                 s.attention.size() + (s.p_log_probs.size() + s.q_logits.size()) * sizeof(float);
+  for (const State& state : group_) {
+    bytes += (state.prefix.size() + state.windows.size()) * sizeof(float) +
+             state.kl.size() * sizeof(double);
   }
   return bytes;
 }
 
-float* Probe::Window(Example& example, int variant) const {
-  return example.windows.data() + static_cast<size_t>(variant) *
-                                      static_cast<size_t>(settings_.window_tokens) *
-                                      static_cast<size_t>(decoder_->config().hidden);
+float* Probe::Window(State& state, int variant) const {
+  return state.windows.data() + static_cast<size_t>(variant) *
+                                    static_cast<size_t>(settings_.window_tokens) *
+                                    static_cast<size_t>(decoder_->config().hidden);
 }
 
 void Probe::StartGroup() {
@@ -149,125 +233,188 @@ void Probe::StartGroup() {
   const size_t hidden = static_cast<size_t>(config.hidden);
   const size_t prefix = static_cast<size_t>(settings_.prefix_tokens);
   const size_t window = static_cast<size_t>(settings_.window_tokens);
-  const size_t layers = static_cast<size_t>(config.layers);
   layer_ = 0;
   in_group_ = 0;
   row_ = 0;
-  variant_ = 0;
-  const int size = std::min(batching_.examples, static_cast<int>(tokens_.size()) - group_start_);
-  group_.resize(static_cast<size_t>(size));
-  for (int i = 0; i < size; ++i) {
-    Example& example = group_[static_cast<size_t>(i)];
-    example.index = group_start_ + i;
-    example.prefix.resize(prefix * hidden);
-    example.windows.resize((1 + layers) * window * hidden);
-    example.kl.resize(layers * window);
-    const absl::Span<const int32_t> tokens(tokens_[static_cast<size_t>(example.index)]);
-    decoder_->Embed(tokens.subspan(0, prefix), example.prefix.data());
-    decoder_->Embed(tokens.subspan(prefix), Window(example, 0));
+  variant_ = -1;
+  const std::vector<Pass>& passes = groups_[static_cast<size_t>(next_group_)];
+  group_.resize(passes.size());
+  for (size_t i = 0; i < passes.size(); ++i) {
+    State& state = group_[i];
+    state.pass = passes[i];
+    const size_t variants = static_cast<size_t>(state.pass.count * config.layers);
+    state.prefix.resize(prefix * hidden);
+    state.windows.resize((1 + variants) * window * hidden);
+    state.kl.resize(variants * window);
+    const absl::Span<const int32_t> tokens(tokens_[static_cast<size_t>(state.pass.example)]);
+    decoder_->Embed(tokens.subspan(0, prefix), state.prefix.data());
+    decoder_->Embed(tokens.subspan(prefix), Window(state, 0));
   }
 }
 
-absl::Status Probe::RunLayer(Example& example) {
-  // Requests served between slices may have expanded another layer.
-  decoder_->ExpandLayer(layer_);
-  std::byte* const v = scratch_->v.data();
-  // Above the last layer nothing reads the prefix's own states.
-  const bool last = layer_ + 1 == decoder_->config().layers;
-  absl::Status status = RunTokens(0, settings_.prefix_tokens, v, example.prefix.data(), last);
-  if (!status.ok()) return status;
-  // The variant of this layer starts from the clean state that enters it.
-  const size_t window_floats =
-      static_cast<size_t>(settings_.window_tokens) * static_cast<size_t>(decoder_->config().hidden);
-  std::copy_n(Window(example, 0), window_floats, Window(example, 1 + layer_));
-  for (int variant = 0; variant <= layer_; ++variant) {
-    status =
-        RunTokens(settings_.prefix_tokens, settings_.window_tokens, v, Window(example, variant));
-    if (!status.ok()) return status;
-  }
-  PerturbLayerValues(example.index);
-  return RunTokens(settings_.prefix_tokens, settings_.window_tokens, scratch_->v_perturbed.data(),
-                   Window(example, 1 + layer_));
-}
-
-/// The extend loop over one layer: tokens at positions first ... over the rows before them, in
-/// chunks at fixed places. only_rows: their keys and values are all that is wanted.
-absl::Status Probe::RunTokens(int first, int count, std::byte* v, float* hidden, bool only_rows) {
+/// The prefix and the clean window through the layer.
+absl::Status Probe::RunPrefix(State& state) {
   const ModelConfig& config = decoder_->config();
-  const int64_t element = static_cast<int64_t>(KvTypeBytes(decoder_->kv_type()));
-  const int64_t rows = settings_.prefix_tokens + settings_.window_tokens;
-  const int64_t stride = rows * config.head_dim;
-  for (int start = 0; start < count; start += Decoder::kChunkTokens) {
-    const int tokens = std::min(Decoder::kChunkTokens, count - start);
-    const int64_t position = first + start;
-    const int64_t offset = position * config.head_dim * element;
-    float* chunk = hidden + static_cast<int64_t>(start) * config.hidden;
-    absl::Status status = decoder_->ProjectQkv(layer_, chunk, tokens, position, scratch_->q.data(),
-                                               scratch_->k.data() + offset, v + offset, stride);
+  const bool selects = Selects(state.pass);
+  // Above the last layer nothing reads the prefix's own states.
+  absl::Status status = RunPrefixTokens(state.prefix.data(), selects, layer_ + 1 == config.layers);
+  if (!status.ok()) return status;
+  if (selects) scratch_->altered->Score(scratch_->layer);
+  // The variants of this layer start from the clean state that enters it.
+  const size_t window_floats =
+      static_cast<size_t>(settings_.window_tokens) * static_cast<size_t>(config.hidden);
+  for (int a = 0; a < state.pass.count; ++a) {
+    std::copy_n(Window(state, 0), window_floats, Window(state, 1 + a * config.layers + layer_));
+  }
+  variant_ = 0;
+  const LayerRows& rows = scratch_->layer;
+  return RunTokens({rows.k, rows.v, rows.prefix}, settings_.prefix_tokens, settings_.window_tokens,
+                   Window(state, 0));
+}
+
+/// The windows of the next slice_variants_ variants through the layer: alteration by alteration,
+/// altered layers 0 ... layer_.
+absl::Status Probe::RunVariants(State& state) {
+  const int altered = layer_ + 1;
+  const int last = std::min(variant_ + slice_variants_, state.pass.count * altered);
+  const LayerRows& rows = scratch_->layer;
+  for (; variant_ < last; ++variant_) {
+    const int a = variant_ / altered;
+    const int l = variant_ % altered;
+    float* const window = Window(state, 1 + a * decoder_->config().layers + l);
+    absl::Status status = l == layer_
+                              ? RunAltered(state, a, window)
+                              : RunTokens({rows.k, rows.v, rows.prefix}, settings_.prefix_tokens,
+                                          settings_.window_tokens, window);
     if (!status.ok()) return status;
-    if (only_rows) continue;
-    ChunkAttentionArgs args;
-    args.type = decoder_->kv_type();
-    args.heads = config.heads;
-    args.kv_heads = config.kv_heads;
-    args.head_dim = config.head_dim;
-    args.queries = tokens;
-    args.cached = position;
-    args.q = scratch_->q.data();
-    args.k = scratch_->k.data();
-    args.v = v;
-    args.kv_head_stride = stride;
-    args.out = scratch_->attention.data();
-    args.pool = decoder_->pool();
-    if (status = ChunkAttention(args); !status.ok()) return status;
-    if (status = decoder_->Finish(layer_, scratch_->attention.data(), tokens, chunk); !status.ok())
-      return status;
   }
   return absl::OkStatus();
 }
 
-/// v_perturbed = v with noise on the unprotected prefix rows. The window's rows are written by each
-/// window pass.
-void Probe::PerturbLayerValues(int example_index) {
+absl::Status Probe::RunAltered(State& state, int alteration, float* window) {
+  const Alteration& what = alterations_[static_cast<size_t>(state.pass.first + alteration)];
+  const absl::StatusOr<RowsBefore> rows =
+      scratch_->altered->Alter(what, scratch_->layer, state.pass.example, layer_);
+  if (!rows.ok()) return rows.status();
+  absl::Status status = RunTokens(*rows, settings_.prefix_tokens, settings_.window_tokens, window);
+  if (!status.ok() || what.kind != Kind::kPerturb) return status;
+  return TakeResponse(state, window);
+}
+
+/// Both windows have just left the altered layer.
+absl::Status Probe::TakeResponse(State& state, const float* window) {
+  const int hidden = decoder_->config().hidden;
+  const float* const clean = Window(state, 0);
+  double sum = 0;
+  for (int t = 0; t < settings_.window_tokens; ++t) {
+    double moved = 0, norm = 0;
+    for (int i = 0; i < hidden; ++i) {
+      const double h = clean[t * hidden + i];
+      const double d = window[t * hidden + i] - h;
+      moved += d * d;
+      norm += h * h;
+    }
+    sum += std::sqrt(moved / norm);
+  }
+  if (!std::isfinite(sum)) {
+    return absl::InternalError(
+        absl::StrCat("the response of layer ", layer_, " in example ", state.pass.example,
+                     " is not a number: its residual stream is not finite, or 0"));
+  }
+  measurements_
+      .local_response[static_cast<size_t>(state.pass.example)][static_cast<size_t>(layer_)] =
+      sum / settings_.window_tokens;
+  return absl::OkStatus();
+}
+
+/// The prefix through the layer; its keys and values, and the selector's queries, stay in scratch.
+/// only_rows: they are all that is wanted.
+absl::Status Probe::RunPrefixTokens(float* hidden, bool keep_window_q, bool only_rows) {
   const ModelConfig& config = decoder_->config();
-  PerturbArgs args;
-  args.type = decoder_->kv_type();
-  args.kv_heads = config.kv_heads;
-  args.head_dim = config.head_dim;
-  args.kv_head_stride = settings_.example_tokens() * config.head_dim;
-  args.source = scratch_->v.data();
-  args.destination = scratch_->v_perturbed.data();
-  args.first_row = settings_.sinks;
-  args.last_row = settings_.prefix_tokens - settings_.recent;
-  args.first_position = 0;
-  args.eta = static_cast<float>(settings_.eta);
-  args.noise.seed = settings_.seed;
-  args.noise.example = static_cast<uint32_t>(example_index);
-  args.noise.layer = static_cast<uint32_t>(layer_);
-  decoder_->pool()->ParallelFor(
-      settings_.prefix_tokens, kPerturbGrainRows,
-      [&](int64_t begin, int64_t end) { PerturbValues(args, begin, end); });
+  Scratch& s = *scratch_;
+  const size_t q_row =
+      static_cast<size_t>(config.heads * config.head_dim) * KvTypeBytes(s.layer.type);
+  const int window_begin = settings_.prefix_tokens - DamageSelector().window;
+  for (int start = 0; start < settings_.prefix_tokens; start += Decoder::kChunkTokens) {
+    const int tokens = std::min(Decoder::kChunkTokens, settings_.prefix_tokens - start);
+    float* const chunk = hidden + static_cast<int64_t>(start) * config.hidden;
+    absl::Status status = Project({s.layer.k, s.layer.v, start}, start, tokens, chunk);
+    if (!status.ok()) return status;
+    if (const int first = std::max(start, window_begin); keep_window_q && first < start + tokens) {
+      std::memcpy(s.window_q.data() + static_cast<size_t>(first - window_begin) * q_row,
+                  s.q.data() + static_cast<size_t>(first - start) * q_row,
+                  static_cast<size_t>(start + tokens - first) * q_row);
+    }
+    if (only_rows) continue;
+    status = Attend({s.layer.k, s.layer.v, start}, tokens, chunk);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+/// The extend loop over one layer: tokens at positions first ... over the rows before them, in
+/// chunks at fixed places.
+absl::Status Probe::RunTokens(const RowsBefore& before, int position, int count, float* hidden) {
+  const int64_t width = decoder_->config().hidden;
+  for (int start = 0; start < count; start += Decoder::kChunkTokens) {
+    const int tokens = std::min(Decoder::kChunkTokens, count - start);
+    const RowsBefore rows = {before.k, before.v, before.rows + start};
+    float* const chunk = hidden + start * width;
+    if (absl::Status s = Project(rows, position + start, tokens, chunk); !s.ok()) return s;
+    if (absl::Status s = Attend(rows, tokens, chunk); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+/// A chunk's q, and its keys and values behind the rows before it.
+absl::Status Probe::Project(const RowsBefore& before, int position, int tokens,
+                            const float* chunk) {
+  const LayerRows& layer = scratch_->layer;
+  const size_t offset = static_cast<size_t>(before.rows * layer.head_dim) * KvTypeBytes(layer.type);
+  return decoder_->ProjectQkv(layer_, chunk, tokens, position, scratch_->q.data(),
+                              before.k + offset, before.v + offset, layer.stride);
+}
+
+/// The rest of the layer for a projected chunk.
+absl::Status Probe::Attend(const RowsBefore& before, int tokens, float* chunk) {
+  const LayerRows& layer = scratch_->layer;
+  ChunkAttentionArgs args;
+  args.type = layer.type;
+  args.heads = layer.heads;
+  args.kv_heads = layer.kv_heads;
+  args.head_dim = layer.head_dim;
+  args.queries = tokens;
+  args.cached = before.rows;
+  args.q = scratch_->q.data();
+  args.k = before.k;
+  args.v = before.v;
+  args.kv_head_stride = layer.stride;
+  args.out = scratch_->attention.data();
+  args.pool = decoder_->pool();
+  if (absl::Status s = ChunkAttention(args); !s.ok()) return s;
+  return decoder_->Finish(layer_, scratch_->attention.data(), tokens, chunk);
 }
 
 /// One tile of window rows: the logits of up to batching_.variants variants against the clean ones.
-absl::Status Probe::TakeDivergences(Example& example) {
+absl::Status Probe::TakeDivergences(State& state) {
   const ModelConfig& config = decoder_->config();
   const int rows = std::min(kTileRows, settings_.window_tokens - row_);
+  const int variants = state.pass.count * config.layers;
   const int64_t vocab = config.vocab;
   float* const p = scratch_->p_log_probs.data();
   float* const q = scratch_->q_logits.data();
   const int64_t offset = static_cast<int64_t>(row_) * config.hidden;
   if (variant_ == 0) {
-    decoder_->ChunkLogits(Window(example, 0) + offset, rows, p);
+    decoder_->ChunkLogits(Window(state, 0) + offset, rows, p);
     decoder_->pool()->ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) LogSoftmax(p + r * vocab, vocab, p + r * vocab);
     });
   }
-  const int last = std::min(variant_ + batching_.variants, config.layers);
+  const int last = std::min(variant_ + batching_.variants, variants);
   for (; variant_ < last; ++variant_) {
-    decoder_->ChunkLogits(Window(example, 1 + variant_) + offset, rows, q);
+    decoder_->ChunkLogits(Window(state, 1 + variant_) + offset, rows, q);
     double* const kl =
-        example.kl.data() + static_cast<int64_t>(variant_) * settings_.window_tokens + row_;
+        state.kl.data() + static_cast<int64_t>(variant_) * settings_.window_tokens + row_;
     decoder_->pool()->ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         LogSoftmax(q + r * vocab, vocab, q + r * vocab);
@@ -275,29 +422,50 @@ absl::Status Probe::TakeDivergences(Example& example) {
       }
     });
   }
-  if (variant_ < config.layers) return absl::OkStatus();
+  if (variant_ < variants) return absl::OkStatus();
   variant_ = 0;
   row_ += rows;
   if (row_ < settings_.window_tokens) return absl::OkStatus();
   row_ = 0;
-  for (int l = 0; l < config.layers; ++l) {
-    const double* const kl = example.kl.data() + static_cast<int64_t>(l) * settings_.window_tokens;
+  if (absl::Status s = Record(state); !s.ok()) return s;
+  if (state.pass.last) ++examples_done_;
+  if (++in_group_ == static_cast<int>(group_.size())) {
+    ++next_group_;
+    if (!done()) StartGroup();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Probe::Record(const State& state) {
+  const int layers = decoder_->config().layers;
+  const auto example = static_cast<size_t>(state.pass.example);
+  for (int variant = 0; variant < state.pass.count * layers; ++variant) {
+    const auto l = static_cast<size_t>(variant % layers);
+    const Alteration& what = alterations_[static_cast<size_t>(state.pass.first + variant / layers)];
+    const auto index = static_cast<size_t>(what.index);
+    const double* const kl =
+        state.kl.data() + static_cast<int64_t>(variant) * settings_.window_tokens;
     double sum = 0;
     for (int t = 0; t < settings_.window_tokens; ++t) sum += kl[t];
     if (!std::isfinite(sum)) {
-      return absl::InternalError(absl::StrCat("the divergence of layer ", l, " in example ",
-                                              example.index,
-                                              " is not a number: with its values perturbed by eta ",
-                                              settings_.eta, " the model's logits are not finite"));
+      return absl::InternalError(absl::StrCat(
+          "the divergence of layer ", l, " in example ", example,
+          " is not a number: ", Describe(what, settings_), " the model's logits are not finite"));
     }
     // Rounding may take a divergence near 0 below it.
-    divergences_[static_cast<size_t>(example.index)][static_cast<size_t>(l)] =
-        std::max(0.0, sum / settings_.window_tokens);
-  }
-  if (++in_group_ == static_cast<int>(group_.size())) {
-    group_start_ += static_cast<int>(group_.size());
-    in_group_ = 0;
-    if (!done()) StartGroup();
+    const double divergence = std::max(0.0, sum / settings_.window_tokens);
+    const size_t damaged = example + measurements_.rows.size() - tokens_.size();
+    switch (what.kind) {
+      case Kind::kPerturb:
+        measurements_.sensitivity[example][l] = divergence;
+        break;
+      case Kind::kKeepRows:
+        measurements_.rows[damaged][l][index] = divergence;
+        break;
+      case Kind::kStore:
+        measurements_.storage[damaged][l][index] = divergence;
+        break;
+    }
   }
   return absl::OkStatus();
 }

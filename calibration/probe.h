@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "calibration/altered_rows.h"
 #include "calibration/sensitivity_probe.h"
 #include "calibration/settings.h"
 #include "model/decoder.h"
@@ -19,23 +20,31 @@ namespace ripplekv {
 /// An example is prefix_tokens + window_tokens token ids. The prefix builds the cache; the window
 /// is teacher-forced over it: window token t is fed at position prefix_tokens + t, and P_t is the
 /// distribution that follows it, so all window_tokens positions are measured and the prefix's own
-/// predictions are not. Q_{l,t} is the same with layer l's cached values perturbed at the prefix
-/// positions [sinks, prefix_tokens - recent) of every KV head; keys, protected positions and the
-/// window's own rows stay as they are. The result is
+/// predictions are not. Q_{l,a,t} is the same with layer l's cached prefix rows altered:
+///   perturbed  its values at the prefix positions [sinks, prefix_tokens - recent) of every KV head
+///   kept       it keeps the rows of one retention, chosen as prefill chooses them: by the queries
+///              and keys of the layer itself (DamageSelector)
+///   stored     it keeps every row, keys and values rounded to one of kDamageTypes
+/// The window's own rows stay as they are. What is measured is
 ///
-///   divergence[example][l] = mean over t of KL(P_t || Q_{l,t}), natural logarithm.
+///   divergence[example][l][a] = mean over t of KL(P_t || Q_{l,a,t}), natural logarithm.
 ///
-/// At layer j the slice pushes the prefix through j (chunks of Decoder::kChunkTokens), then the
-/// window of every variant: "clean", and one for each perturbed layer l <= j. Variant l starts from
-/// the clean hidden state that enters layer l, so layers below l are never recomputed. All windows
-/// go through the same calls with the same shapes, hence eta = 0 gives exactly 0, and no result
-/// depends on what runs together or on the thread count.
+/// All examples are perturbed, the settings' last damage_examples also kept and stored.
+///
+/// At layer j the slices push the prefix through j (chunks of Decoder::kChunkTokens), then the
+/// window of every variant: "clean", and one for each alteration of each layer l <= j. Variant
+/// (l, a) starts from the clean hidden state that enters layer l, so layers below l are never
+/// recomputed. All windows go through the same calls with the same shapes, hence eta = 0 gives
+/// exactly 0, as a retention that keeps all rows does, and no result depends on what runs together
+/// or on the thread count.
 class Probe final : public SensitivityProbe {
  public:
   /// How slices are ordered. Only memory and speed depend on it, never a bit of the result.
   struct Batching {
-    int examples = 4;  // taken through the layers together: one expansion of a layer's weights
-                       // serves them all; >= 1
+    // Alterations of examples (one or several of an example, one each of several examples) taken
+    // through the layers together: one expansion of a layer's weights serves them all, and those of
+    // one example share its prefix pass. Each holds layers windows of hidden states; >= 1.
+    int alterations = 4;
     int variants = 2;  // whose logits are taken in one slice; >= 1
   };
 
@@ -54,43 +63,65 @@ class Probe final : public SensitivityProbe {
   ~Probe() override;
 
   absl::Status Step() override;
-  bool done() const override;
+  bool done() const override { return next_group_ == static_cast<int>(groups_.size()); }
   ProbeProgress progress() const override;
-  const std::vector<std::vector<double>>& divergences() const override { return divergences_; }
+  const ProbeMeasurements& measurements() const override { return measurements_; }
 
-  /// Bytes held for hidden states, one layer of K and V, and logits.
+  /// Bytes held for hidden states, one layer of K and V and its altered copy, and logits.
   size_t scratch_bytes() const;
 
  private:
-  struct Example;  // hidden states of one example on its way through the layers
+  /// Alterations [first, first + count) of an example's list, which share a prefix pass.
+  struct Pass {
+    int example = 0;
+    int first = 0;
+    int count = 0;
+    bool last = false;  // of the example
+  };
+  struct State;    // hidden states of one pass on its way through the layers
   struct Scratch;  // one layer's K and V, a chunk's q and attention, logits
 
   Probe(Decoder* decoder, const CalibrationSettings& settings,
         std::vector<std::vector<int32_t>> examples, Batching batching);
 
+  void PlanGroups();
+  int AlterationsOf(int example) const;
+  bool Selects(const Pass& pass) const;  // rows to keep
+  int64_t SlicesOf(const Pass& pass) const;
   void StartGroup();
-  absl::Status RunLayer(Example& example);
-  absl::Status RunTokens(int first, int count, std::byte* v, float* hidden, bool only_rows = false);
-  void PerturbLayerValues(int example_index);
-  absl::Status TakeDivergences(Example& example);
-  float* Window(Example& example, int variant) const;  // [window_tokens, hidden]
+  absl::Status RunPrefix(State& state);
+  absl::Status RunVariants(State& state);
+  absl::Status RunAltered(State& state, int alteration, float* window);
+  absl::Status RunPrefixTokens(float* hidden, bool keep_window_q, bool only_rows);
+  absl::Status RunTokens(const RowsBefore& before, int position, int count, float* hidden);
+  absl::Status Project(const RowsBefore& before, int position, int tokens, const float* chunk);
+  absl::Status Attend(const RowsBefore& before, int tokens, float* chunk);
+  absl::Status TakeResponse(State& state, const float* window);
+  absl::Status TakeDivergences(State& state);
+  absl::Status Record(const State& state);
+  float* Window(State& state, int variant) const;  // [window_tokens, hidden]
 
   Decoder* decoder_;
   CalibrationSettings settings_;
   std::vector<std::vector<int32_t>> tokens_;
   Batching batching_;
+  std::vector<Alteration> alterations_;  // of an example with damage; the others have the first
+  int slice_variants_ = 1;               // whose windows run through a layer in one slice
+  std::vector<std::vector<Pass>> groups_;
+  int64_t slices_total_ = 0;
 
   // The place of the next slice.
-  int group_start_ = 0;  // first example of the group; the number of examples: done
-  int layer_ = 0;        // the model's layer count: divergences are taken
-  int in_group_ = 0;     // example within the group
-  int row_ = 0;          // first window row of the tile whose logits are next
-  int variant_ = 0;      // perturbed layer whose logits are next
+  int next_group_ = 0;  // the number of groups: done
+  int layer_ = 0;       // the model's layer count: divergences are taken
+  int in_group_ = 0;    // pass within the group
+  int variant_ = -1;    // whose window is next; -1: the prefix and the clean window
+  int row_ = 0;         // first window row of the tile whose logits are next
   int64_t slices_done_ = 0;
+  int examples_done_ = 0;
 
-  std::vector<Example> group_;
+  std::vector<State> group_;
   std::unique_ptr<Scratch> scratch_;
-  std::vector<std::vector<double>> divergences_;
+  ProbeMeasurements measurements_;
 };
 
 }  // namespace ripplekv

@@ -1,6 +1,7 @@
 #include "calibration/profile.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -8,15 +9,10 @@
 #include "calibration/canonical_digest.h"
 #include "calibration/policy/allocator.h"
 #include "model/unicode.h"
-#include "nlohmann/json.hpp"
 
 namespace ripplekv {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr char kFormatField[] = "ripplekv_profile";
-constexpr char kRunFormatField[] = "ripplekv_calibration_run";
 constexpr size_t kMaxTextBytes = 1024;
 
 void AddKey(CanonicalDigest& digest, const ProfileKey& key) {
@@ -30,7 +26,27 @@ void AddKey(CanonicalDigest& digest, const ProfileKey& key) {
   digest.AddInt("sinks", key.settings.sinks);
   digest.AddInt("recent", key.settings.recent);
   digest.AddUint("seed", key.settings.seed);
+  digest.AddInt("damage_examples", key.settings.damage_examples);
+  digest.AddDoubles("damage_retentions", key.settings.damage_retentions);
+  digest.AddInt("damage_storage", key.settings.damage_storage ? 1 : 0);
   digest.AddText("corpus_digest", key.corpus_digest);
+}
+
+using Table = std::vector<std::vector<double>>;
+
+void AddTable(CanonicalDigest& digest, std::string_view name, const Table& table) {
+  std::vector<double> values;
+  for (const auto& row : table) values.insert(values.end(), row.begin(), row.end());
+  digest.AddDoubles(name, values);
+}
+
+void AddCorrelation(CanonicalDigest& digest, std::string_view name,
+                    const std::optional<RankCorrelation>& correlation) {
+  std::vector<double> values;
+  if (correlation.has_value()) {
+    values = {correlation->spearman, correlation->low, correlation->high};
+  }
+  digest.AddDoubles(name, values);
 }
 
 absl::Status Invalid(absl::string_view field, absl::string_view value, absl::string_view rule) {
@@ -38,7 +54,8 @@ absl::Status Invalid(absl::string_view field, absl::string_view value, absl::str
 }
 
 absl::Status CheckText(absl::string_view field, const std::string& text, size_t min_bytes) {
-  if (text.size() < min_bytes || text.size() > kMaxTextBytes || FindInvalidUtf8(text) != std::string::npos) {
+  if (text.size() < min_bytes || text.size() > kMaxTextBytes ||
+      FindInvalidUtf8(text) != std::string::npos) {
     return Invalid(field, absl::StrCat(text.size(), " bytes long"),
                    absl::StrCat("must be UTF-8 of ", min_bytes, " to ", kMaxTextBytes, " bytes"));
   }
@@ -47,8 +64,10 @@ absl::Status CheckText(absl::string_view field, const std::string& text, size_t 
 
 absl::Status CheckDigest(absl::string_view field, const std::string& text) {
   if (IsSha256Hex(text)) return absl::OkStatus();
-  return Invalid(field, FindInvalidUtf8(text) == std::string::npos ? text.substr(0, 80) : std::string("not text"),
-                 "must be 64 lower-case hexadecimal digits");
+  return Invalid(
+      field,
+      FindInvalidUtf8(text) == std::string::npos ? text.substr(0, 80) : std::string("not text"),
+      "must be 64 lower-case hexadecimal digits");
 }
 
 absl::Status CheckValues(absl::string_view field, const std::vector<double>& values, size_t count) {
@@ -65,100 +84,136 @@ absl::Status CheckValues(absl::string_view field, const std::vector<double>& val
   return absl::OkStatus();
 }
 
-// Reads the fields of one JSON object; remembers the first thing that is wrong.
-class FieldReader {
- public:
-  FieldReader(const Json& object, std::string where) : where_(std::move(where)), object_(object) {}
-
-  const Json* Find(const char* field) {
-    const auto it = object_.find(field);
-    if (it != object_.end()) return &*it;
-    Fail(field, "is missing");
-    return nullptr;
+// [layers][columns], and no rows where there is no column.
+absl::Status CheckTable(absl::string_view field, const Table& table, size_t layers,
+                        size_t columns) {
+  const size_t rows = columns == 0 ? 0 : layers;
+  if (table.size() != rows) {
+    return Invalid(field, absl::StrCat("of ", table.size(), " layers"),
+                   absl::StrCat("must be of ", rows));
   }
-
-  std::string Text(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return "";
-    if (!value->is_string()) return Fail(field, "is not a string"), "";
-    return value->get<std::string>();
+  for (size_t l = 0; l < rows; ++l) {
+    if (absl::Status s = CheckValues(absl::StrCat(field, "[", l, "]"), table[l], columns); !s.ok())
+      return s;
   }
+  return absl::OkStatus();
+}
 
-  int Int(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return 0;
-    if (!value->is_number_integer()) return Fail(field, "is not an integer"), 0;
-    const auto wide = value->get<int64_t>();
-    if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max()) {
-      return Fail(field, "is out of range"), 0;
-    }
-    return static_cast<int>(wide);
+absl::Status CheckCorrelation(absl::string_view field,
+                              const std::optional<RankCorrelation>& correlation) {
+  if (!correlation.has_value()) return absl::OkStatus();
+  const RankCorrelation& c = *correlation;
+  for (const double value : {c.spearman, c.low, c.high}) {
+    if (value >= -1 && value <= 1) continue;
+    return Invalid(field, absl::StrCat(value), "must be between -1 and 1");
   }
+  if (c.low <= c.high) return absl::OkStatus();
+  return Invalid(field, absl::StrCat("from ", c.low, " to ", c.high), "must not run backwards");
+}
 
-  uint64_t Uint(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return 0;
-    if (!value->is_number_unsigned()) return Fail(field, "is not an unsigned integer"), 0;
-    return value->get<uint64_t>();
+absl::Status CheckDamage(const Profile& profile) {
+  const CalibrationSettings& settings = profile.key.settings;
+  const ProfileDamage& damage = profile.damage;
+  const DamageTable& table = damage.table;
+  if (table.prompt_tokens != (settings.damage_examples > 0 ? settings.prefix_tokens : 0)) {
+    return Invalid("damage.prompt_tokens", absl::StrCat(table.prompt_tokens),
+                   "must be the settings' prefix_tokens where damage is measured, else 0");
   }
+  if (table.retentions != settings.damage_retentions) {
+    return Invalid("damage.retentions", absl::StrCat("of length ", table.retentions.size()),
+                   "must be the settings' damage_retentions");
+  }
+  const std::vector<KvTypes> types =
+      settings.damage_storage
+          ? std::vector<KvTypes>(std::begin(kDamageTypes), std::end(kDamageTypes))
+          : std::vector<KvTypes>();
+  if (table.types != types) {
+    return Invalid("damage.types", absl::StrCat("of length ", table.types.size()),
+                   "must be those that the settings' damage_storage has measured");
+  }
+  const auto layers = static_cast<size_t>(profile.layers);
+  const bool errors = settings.damage_examples >= 2;
+  const size_t retentions = table.retentions.size();
+  absl::Status status = CheckTable("damage.rows", table.rows, layers, retentions);
+  status.Update(CheckTable("damage.storage", table.storage, layers, types.size()));
+  status.Update(
+      CheckTable("damage.rows_error", damage.rows_error, layers, errors ? retentions : 0));
+  status.Update(
+      CheckTable("damage.storage_error", damage.storage_error, layers, errors ? types.size() : 0));
+  status.Update(CheckCorrelation("damage.sensitivity", damage.sensitivity));
+  status.Update(CheckCorrelation("damage.layer_index", damage.layer_index));
+  status.Update(CheckCorrelation("damage.local_response", damage.local_response));
+  if (status.ok() && retentions == 0 &&
+      (damage.sensitivity.has_value() || damage.layer_index.has_value() ||
+       damage.local_response.has_value())) {
+    return Invalid("damage", "without retentions", "must have no correlations then");
+  }
+  return status;
+}
 
-  double Double(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return 0;
-    if (!value->is_number()) return Fail(field, "is not a number"), 0;
-    return value->get<double>();
+// The rank correlations with the damage at the compared retention.
+void CorrelateDamage(const ProbeMeasurements& measurements, Profile& profile) {
+  const std::optional<size_t> place = ComparedRetention(profile.damage.table);
+  if (!place.has_value()) return;
+  Table damage;
+  for (const auto& example : measurements.rows) {
+    damage.emplace_back();
+    for (const auto& layer : example) damage.back().push_back(layer[*place]);
   }
-
-  std::optional<double> OptionalDouble(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr || value->is_null()) return std::nullopt;
-    return Double(field);
-  }
-
-  std::vector<double> Doubles(const char* field) {
-    std::vector<double> values;
-    const Json* array = Find(field);
-    if (array == nullptr) return values;
-    if (!array->is_array()) return Fail(field, "is not a list"), values;
-    for (const Json& value : *array) {
-      if (!value.is_number()) return Fail(field, "holds something other than numbers"), values;
-      values.push_back(value.get<double>());
-    }
-    return values;
-  }
-
-  void Fail(absl::string_view field, absl::string_view what) {
-    if (status_.ok()) status_ = absl::DataLossError(absl::StrCat(where_, field, " ", what));
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  std::string where_;
-  const Json& object_;
-  absl::Status status_;
-};
-
-// The document, once its format field says that it is ours.
-absl::StatusOr<Json> ParseDocument(std::string_view text, const char* format_field,
-                                   const char* what) {
-  Json document = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded() || !document.is_object()) {
-    return absl::DataLossError(absl::StrCat("not a JSON object, so not a ", what));
-  }
-  const auto format = document.find(format_field);
-  if (format == document.end()) {
-    return absl::DataLossError(absl::StrCat("not a ", what, ": no field \"", format_field, "\""));
-  }
-  if (!format->is_number_integer() || *format != kProfileFormatVersion) {
-    return absl::DataLossError(absl::StrCat(what, " format version ", format->dump(-1, ' ', true),
-                                            ": this software reads version ",
-                                            kProfileFormatVersion));
-  }
-  return document;
+  const CalibrationSettings& settings = profile.key.settings;
+  const bool paired = settings.damage_examples == settings.examples;
+  const size_t others =
+      static_cast<size_t>(settings.examples - (paired ? 0 : settings.damage_examples));
+  const auto correlate = [&](const Table& values) {
+    return CorrelateRanks({values.begin(), values.begin() + static_cast<std::ptrdiff_t>(others)},
+                          damage, paired);
+  };
+  profile.damage.sensitivity = correlate(measurements.sensitivity);
+  profile.damage.local_response = correlate(measurements.local_response);
+  Table index(1);
+  for (int l = 0; l < profile.layers; ++l) index[0].push_back(l);
+  profile.damage.layer_index = CorrelateRanks(index, damage, false);
 }
 
 }  // namespace
+
+std::optional<size_t> ComparedRetention(const DamageTable& table) {
+  std::optional<size_t> best;
+  const auto distance = [&](size_t i) { return std::abs(table.retentions[i] - 0.1); };
+  for (size_t i = 0; i < table.retentions.size(); ++i) {
+    if (!best.has_value() || distance(i) < distance(*best)) best = i;
+  }
+  return best;
+}
+
+void SummariseMeasurements(const ProbeMeasurements& measurements, Profile& profile) {
+  SensitivityStatistics sensitivity = SummariseSensitivity(measurements.sensitivity);
+  SensitivityStatistics response = SummariseSensitivity(measurements.local_response);
+  profile.examples_computed = static_cast<int>(measurements.sensitivity.size());
+  profile.sensitivity = std::move(sensitivity.mean);
+  profile.standard_error = std::move(sensitivity.standard_error);
+  profile.split_half_spearman = sensitivity.split_half_spearman;
+  profile.local_response = std::move(response.mean);
+  profile.local_response_error = std::move(response.standard_error);
+  profile.damage = {};
+  const CalibrationSettings& settings = profile.key.settings;
+  if (settings.damage_examples == 0) return;
+  DamageTable& table = profile.damage.table;
+  table.prompt_tokens = settings.prefix_tokens;
+  if (!settings.damage_retentions.empty()) {
+    TableStatistics rows = SummariseTables(measurements.rows);
+    table.retentions = settings.damage_retentions;
+    table.rows = std::move(rows.mean);
+    profile.damage.rows_error = std::move(rows.standard_error);
+    CorrelateDamage(measurements, profile);
+  }
+  if (settings.damage_storage) {
+    TableStatistics storage = SummariseTables(measurements.storage);
+    table.types.assign(std::begin(kDamageTypes), std::end(kDamageTypes));
+    table.storage = std::move(storage.mean);
+    profile.damage.storage_error = std::move(storage.standard_error);
+  }
+}
 
 std::string ProfileId(const ProfileKey& key) {
   CanonicalDigest digest("ripplekv profile key");
@@ -179,6 +234,17 @@ std::string ProfileContentDigest(const Profile& profile) {
   std::vector<double> spearman;
   if (profile.split_half_spearman.has_value()) spearman.push_back(*profile.split_half_spearman);
   digest.AddDoubles("split_half_spearman", spearman);
+  digest.AddDoubles("local_response", profile.local_response);
+  digest.AddDoubles("local_response_error", profile.local_response_error);
+  // Its shape is that of the settings and the layers.
+  const ProfileDamage& damage = profile.damage;
+  AddTable(digest, "damage.rows", damage.table.rows);
+  AddTable(digest, "damage.rows_error", damage.rows_error);
+  AddTable(digest, "damage.storage", damage.table.storage);
+  AddTable(digest, "damage.storage_error", damage.storage_error);
+  AddCorrelation(digest, "damage.sensitivity", damage.sensitivity);
+  AddCorrelation(digest, "damage.layer_index", damage.layer_index);
+  AddCorrelation(digest, "damage.local_response", damage.local_response);
   return digest.Hex();
 }
 
@@ -209,119 +275,11 @@ absl::Status ValidateProfile(const Profile& profile) {
     status.Update(
         Invalid("split_half_spearman", absl::StrCat(*spearman), "must be between -1 and 1"));
   }
+  status.Update(CheckValues("local_response", profile.local_response, layers));
+  status.Update(CheckValues("local_response_error", profile.local_response_error,
+                            profile.examples_computed < 2 ? 0 : layers));
+  status.Update(CheckDamage(profile));
   return status;
-}
-
-absl::StatusOr<std::string> SerializeProfile(const Profile& profile) {
-  if (absl::Status status = ValidateProfile(profile); !status.ok()) return status;
-  const CalibrationSettings& settings = profile.key.settings;
-  Json document;
-  document[kFormatField] = kProfileFormatVersion;
-  document["id"] = profile.id();
-  document["model_fingerprint"] = profile.key.model_fingerprint;
-  document["model_name"] = profile.model_name;
-  document["compute_type"] = profile.key.compute_type;
-  document["settings"] = {
-      {"examples", settings.examples},
-      {"prefix_tokens", settings.prefix_tokens},
-      {"window_tokens", settings.window_tokens},
-      {"eta", settings.eta + 0.0},  // + 0.0: one form of zero
-      {"sinks", settings.sinks},
-      {"recent", settings.recent},
-      {"seed", settings.seed},
-  };
-  document["corpus_name"] = profile.corpus_name;
-  document["corpus_digest"] = profile.key.corpus_digest;
-  document["layers"] = profile.layers;
-  document["examples_computed"] = profile.examples_computed;
-  document["sensitivity"] = Json::array();
-  for (double s : profile.sensitivity) document["sensitivity"].push_back(s + 0.0);
-  document["standard_error"] = Json::array();
-  for (double e : profile.standard_error) document["standard_error"].push_back(e + 0.0);
-  document["split_half_spearman"] = nullptr;
-  if (profile.split_half_spearman.has_value()) {
-    document["split_half_spearman"] = *profile.split_half_spearman + 0.0;
-  }
-  document["software_version"] = profile.software_version;
-  document["content_digest"] = ProfileContentDigest(profile);
-  return document.dump(2) + "\n";
-}
-
-absl::StatusOr<Profile> ParseProfile(std::string_view json) {
-  absl::StatusOr<Json> document = ParseDocument(json, kFormatField, "profile");
-  if (!document.ok()) return document.status();
-
-  Profile profile;
-  FieldReader reader(*document, "");
-  const std::string id = reader.Text("id");
-  profile.key.model_fingerprint = reader.Text("model_fingerprint");
-  profile.model_name = reader.Text("model_name");
-  profile.key.compute_type = reader.Text("compute_type");
-  profile.corpus_name = reader.Text("corpus_name");
-  profile.key.corpus_digest = reader.Text("corpus_digest");
-  profile.layers = reader.Int("layers");
-  profile.examples_computed = reader.Int("examples_computed");
-  profile.sensitivity = reader.Doubles("sensitivity");
-  profile.standard_error = reader.Doubles("standard_error");
-  profile.split_half_spearman = reader.OptionalDouble("split_half_spearman");
-  profile.software_version = reader.Text("software_version");
-  const std::string content_digest = reader.Text("content_digest");
-  const Json* settings = reader.Find("settings");
-  if (!reader.status().ok()) return reader.status();
-  if (!settings->is_object()) return absl::DataLossError("settings is not an object");
-
-  FieldReader settings_reader(*settings, "settings.");
-  profile.key.settings.examples = settings_reader.Int("examples");
-  profile.key.settings.prefix_tokens = settings_reader.Int("prefix_tokens");
-  profile.key.settings.window_tokens = settings_reader.Int("window_tokens");
-  profile.key.settings.eta = settings_reader.Double("eta");
-  profile.key.settings.sinks = settings_reader.Int("sinks");
-  profile.key.settings.recent = settings_reader.Int("recent");
-  profile.key.settings.seed = settings_reader.Uint("seed");
-  if (!settings_reader.status().ok()) return settings_reader.status();
-
-  absl::StatusOr<std::string> canonical = SerializeProfile(profile);
-  if (!canonical.ok()) return absl::DataLossError(canonical.status().message());
-  if (id != profile.id()) {
-    return absl::DataLossError(
-        absl::StrCat("id ", id, " does not match the profile's key, ", profile.id()));
-  }
-  if (content_digest != ProfileContentDigest(profile)) {
-    return absl::DataLossError("content_digest does not match the values: the file was changed");
-  }
-  // Catches what the fields do not show: unknown or repeated ones, another number format.
-  if (*canonical != json) {
-    return absl::DataLossError(
-        "not written as this software writes profiles: fields were added "
-        "or the text was changed");
-  }
-  return profile;
-}
-
-std::string SerializeRunInfo(const RunInfo& run) {
-  Json document;
-  document[kRunFormatField] = kProfileFormatVersion;
-  document["started_at"] = run.started_at;
-  document["duration_seconds"] = std::isfinite(run.duration_seconds) ? run.duration_seconds : 0.0;
-  document["host"] = run.host;
-  document["threads"] = run.threads;
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-absl::StatusOr<RunInfo> ParseRunInfo(std::string_view json) {
-  absl::StatusOr<Json> document = ParseDocument(json, kRunFormatField, "calibration run");
-  if (!document.ok()) return document.status();
-  FieldReader reader(*document, "");
-  RunInfo run;
-  run.started_at = reader.Text("started_at");
-  run.duration_seconds = reader.Double("duration_seconds");
-  run.host = reader.Text("host");
-  run.threads = reader.Int("threads");
-  if (!reader.status().ok()) return reader.status();
-  if (SerializeRunInfo(run) != json) {
-    return absl::DataLossError("not written as this software writes calibration runs");
-  }
-  return run;
 }
 
 }  // namespace ripplekv

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,13 +9,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "calibration/policy/damage_table.h"
+#include "calibration/sensitivity_probe.h"
 #include "calibration/settings.h"
+#include "calibration/statistics.h"
 
 namespace ripplekv {
 
 // Raised whenever a profile's fields, its file or what the probe computes change meaning: profiles
 // of another version are not read.
-inline constexpr int kProfileFormatVersion = 1;
+inline constexpr int kProfileFormatVersion = 2;
 
 // What decides a profile's numbers: the same key means the same measurement.
 struct ProfileKey {
@@ -30,6 +34,24 @@ struct ProfileKey {
 // of canonical_digest.h: never over JSON or protobuf text.
 std::string ProfileId(const ProfileKey& key);
 
+// What compressing each layer alone costs, and how well the layers' rankings foretell it.
+struct ProfileDamage {
+  DamageTable table;
+  // Of the table's entries, over the examples; empty where the settings' damage_examples is 1, and
+  // where the table's are.
+  std::vector<std::vector<double>> rows_error;     // [layers][retentions]
+  std::vector<std::vector<double>> storage_error;  // [layers][types]
+  // The rank correlations (statistics.h) below are with the damage at the measured retention that
+  // is nearest to 0.1, the lower of two. Sensitivity and local response are those of the examples
+  // before the damage_examples, so that none serves both sides; where every example carries damage,
+  // of all (resampled as pairs). Unset where they are not defined.
+  std::optional<RankCorrelation> sensitivity;
+  std::optional<RankCorrelation> layer_index;
+  std::optional<RankCorrelation> local_response;
+
+  bool operator==(const ProfileDamage&) const = default;
+};
+
 // A measured sensitivity profile. Holds no time and no host, so that two machines with the same
 // build, instruction set and compute type write the same bytes.
 struct Profile {
@@ -42,10 +64,22 @@ struct Profile {
   std::vector<double> sensitivity;     // s_l: mean KL in nats, [layers], finite, >= 0
   std::vector<double> standard_error;  // [layers]; empty when fewer than 2 examples were computed
   std::optional<double> split_half_spearman;  // see statistics.h
+  // How far the layer's output moves under the noise, relative to its norm (sensitivity_probe.h),
+  // [layers], finite, >= 0.
+  std::vector<double> local_response;
+  std::vector<double> local_response_error;  // [layers]; empty as standard_error is
+  ProfileDamage damage;                      // empty where the settings ask for none
 
   std::string id() const { return ProfileId(key); }
   bool operator==(const Profile&) const = default;
 };
+
+// The place of the retention whose damage the rankings are compared with; unset where none is
+// measured.
+std::optional<size_t> ComparedRetention(const DamageTable& table);
+
+// Fills in what the measurements give: everything but the key, the texts and `layers`.
+void SummariseMeasurements(const ProbeMeasurements& measurements, Profile& profile);
 
 // INVALID_ARGUMENT naming the field, value and range.
 absl::Status ValidateProfile(const Profile& profile);

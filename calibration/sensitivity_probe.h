@@ -15,13 +15,29 @@ struct ProbeProgress {
   double fraction = 0;  // of the slices, 0 ... 1
 };
 
-/// Measures how far perturbing one layer's cached values moves the output. Apart from the probe
+/// What a probe measured, example by example. Divergences are mean KL in nats over the example's
+/// window.
+struct ProbeMeasurements {
+  std::vector<std::vector<double>> sensitivity;  // [examples][layers]: divergence with the layer's
+                                                 // values perturbed
+  // [examples][layers]: how far the same perturbation moves the residual stream h behind the layer
+  // itself, mean over the window of ||h' - h||_2 / ||h||_2.
+  std::vector<std::vector<double>> local_response;
+  // Of the settings' last damage_examples examples, each [layers][damage_retentions]: divergence
+  // with the layer keeping fewer rows.
+  std::vector<std::vector<std::vector<double>>> rows;
+  // The same, each [layers][kDamageTypes] (empty without damage_storage): with the layer keeping
+  // all rows in fewer bits.
+  std::vector<std::vector<std::vector<double>>> storage;
+};
+
+/// Measures how far altering one layer's cached rows moves the output. Apart from the probe
 /// itself (which multiplies with LibTorch) so that jobs, their tests and sanitizers do without it.
 class SensitivityProbe : public BackgroundJob {
  public:
   virtual ProbeProgress progress() const = 0;
-  /// [examples][layers]: mean KL in nats over the example's window. Complete once done() is true.
-  virtual const std::vector<std::vector<double>>& divergences() const = 0;
+  /// Complete once done() is true.
+  virtual const ProbeMeasurements& measurements() const = 0;
 };
 
 }  // namespace ripplekv

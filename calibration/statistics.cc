@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <random>
+#include <utility>
 
 namespace ripplekv {
 namespace {
@@ -19,6 +21,25 @@ std::vector<double> LayerMeans(const std::vector<std::vector<double>>& values, s
     means[l] = Mean(column);
   }
   return means;
+}
+
+// Layer means over drawn examples.
+std::vector<double> LayerMeans(const std::vector<std::vector<double>>& values,
+                               const std::vector<size_t>& drawn) {
+  std::vector<double> means(values[0].size());
+  for (const size_t example : drawn) {
+    for (size_t l = 0; l < means.size(); ++l) means[l] += values[example][l];
+  }
+  for (double& mean : means) mean /= static_cast<double>(drawn.size());
+  return means;
+}
+
+// Linear between order statistics: of n sorted values, value share * (n - 1).
+double Quantile(const std::vector<double>& sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 }  // namespace
@@ -86,6 +107,47 @@ SensitivityStatistics SummariseSensitivity(const std::vector<std::vector<double>
     statistics.split_half_spearman = Spearman(LayerMeans(values, 0, 2), LayerMeans(values, 1, 2));
   }
   return statistics;
+}
+
+TableStatistics SummariseTables(const std::vector<std::vector<std::vector<double>>>& tables) {
+  TableStatistics statistics;
+  if (tables.empty()) return statistics;
+  std::vector<double> values(tables.size());
+  for (size_t r = 0; r < tables[0].size(); ++r) {
+    std::vector<double> means, errors;
+    for (size_t c = 0; c < tables[0][r].size(); ++c) {
+      for (size_t i = 0; i < tables.size(); ++i) values[i] = tables[i][r][c];
+      means.push_back(Mean(values));
+      if (const auto error = StandardError(values)) errors.push_back(*error);
+    }
+    statistics.mean.push_back(std::move(means));
+    if (tables.size() >= 2) statistics.standard_error.push_back(std::move(errors));
+  }
+  return statistics;
+}
+
+std::optional<RankCorrelation> CorrelateRanks(const std::vector<std::vector<double>>& a,
+                                              const std::vector<std::vector<double>>& b,
+                                              bool paired) {
+  if (a.empty() || b.empty() || (paired && a.size() != b.size())) return std::nullopt;
+  std::mt19937_64 random(kBootstrapSeed);
+  const auto draw = [&random](size_t examples) {
+    std::vector<size_t> drawn(examples);
+    for (size_t& index : drawn) index = static_cast<size_t>((random() >> 32) * examples >> 32);
+    return drawn;
+  };
+  const auto spearman = Spearman(LayerMeans(a, 0, 1), LayerMeans(b, 0, 1));
+  if (!spearman.has_value()) return std::nullopt;
+  std::vector<double> rounds;
+  for (int round = 0; round < kBootstrapRounds; ++round) {
+    const std::vector<size_t> of_a = draw(a.size());
+    const std::vector<size_t> of_b = paired ? of_a : draw(b.size());
+    const auto drawn = Spearman(LayerMeans(a, of_a), LayerMeans(b, of_b));
+    if (drawn.has_value()) rounds.push_back(*drawn);
+  }
+  if (rounds.empty()) return std::nullopt;
+  std::sort(rounds.begin(), rounds.end());
+  return RankCorrelation{*spearman, Quantile(rounds, 0.025), Quantile(rounds, 0.975)};
 }
 
 }  // namespace ripplekv

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -33,5 +34,39 @@ struct SensitivityStatistics {
 
 // values: [examples][layers], at least one example, equal lengths (else everything is empty).
 SensitivityStatistics SummariseSensitivity(const std::vector<std::vector<double>>& values);
+
+// Means and standard errors of tables, one an example.
+struct TableStatistics {
+  std::vector<std::vector<double>> mean;            // [rows][columns]
+  std::vector<std::vector<double>> standard_error;  // the same; empty for fewer than 2 tables
+};
+
+// tables: [examples][rows][columns], equal shapes.
+TableStatistics SummariseTables(const std::vector<std::vector<std::vector<double>>>& tables);
+
+// Spearman's correlation of two rankings of the layers, each the mean over examples, and the
+// interval that holds it in 95 % of kBootstrapRounds resamples of the examples.
+struct RankCorrelation {
+  double spearman = 0;
+  double low = 0;
+  double high = 0;
+
+  bool operator==(const RankCorrelation&) const = default;
+};
+
+inline constexpr int kBootstrapRounds = 2000;
+inline constexpr uint64_t kBootstrapSeed = 20260808;
+
+// a and b: [examples][layers]; their examples are resampled independently or, where `paired` (the
+// same examples, as many of each), together. One example stands for a ranking without error.
+//
+// A round draws for a its number of examples with replacement, then for b, each from a
+// std::mt19937_64 seeded with kBootstrapSeed: index = (its upper 32 bits * examples) / 2^32. Rounds
+// whose correlation is not defined are left out. The interval's ends are the 2.5 and 97.5 %
+// quantiles, linear between order statistics. Unset where the correlation of the means is not
+// defined.
+std::optional<RankCorrelation> CorrelateRanks(const std::vector<std::vector<double>>& a,
+                                              const std::vector<std::vector<double>>& b,
+                                              bool paired);
 
 }  // namespace ripplekv

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "client/bar_chart.h"
+#include "client/damage_view.h"
 #include "client/fact_sheet.h"
 #include "client/format.h"
 #include "client/names.h"
@@ -122,7 +123,7 @@ std::string RenderProfile(const v1::GetProfileResponse& response, ChartScale sca
                                      {.width = std::min(terminal.width, kMaxChartColumns),
                                       .utf8 = terminal.utf8,
                                       .mark = std::nullopt}),
-                      foot.Render(terminal));
+                      foot.Render(terminal), RenderDamage(profile, terminal));
 }
 
 std::string RenderProfileEntry(const v1::Profile& profile, const Terminal& terminal) {

@@ -328,6 +328,9 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
         "Last prefix positions, never perturbed");
   d.Add("calibration-seed", o.calibration_seed, Whole(0, std::numeric_limits<int64_t>::max()),
         "Seed of the noise");
+  d.Add("calibration-damage", o.calibration_damage, Whole(0, 4096),
+        "Texts, the last of them all, on which it is also measured what compressing each layer "
+        "alone costs, by rows kept and by storage type; 0: none");
   d.AddText("corpus", o.corpus,
             "Calibration texts: 'default' (built in) or a folder in --corpus-dir");
   d.AddText("corpus-dir", o.corpus_dir, "Directory whose folders of .txt files are corpora");
@@ -449,6 +452,11 @@ CalibrationSettings ServerOptions::calibration_settings() const {
   settings.sinks = sinks;
   settings.recent = calibration_recent;
   settings.seed = calibration_seed;
+  settings.damage_examples = calibration_damage;
+  if (calibration_damage > 0) {
+    settings.damage_retentions = settings.DefaultDamageRetentions();
+    settings.damage_storage = true;
+  }
   return settings;
 }
 

@@ -69,6 +69,7 @@ struct ServerOptions {
   double calibration_eta = 0.5;
   int calibration_recent = 32;
   uint64_t calibration_seed = 0;
+  int calibration_damage = 0;  // examples; 0: off
   std::string corpus = "default";
   std::string corpus_dir;
 

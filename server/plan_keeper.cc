@@ -6,6 +6,8 @@ namespace ripplekv {
 
 void TakeMeasurements(const Profile& profile, PlanSpec& spec) {
   spec.sensitivity = profile.sensitivity;
+  spec.local_response = profile.local_response;
+  spec.damage = profile.damage.table;
   spec.profile_id = profile.id();
 }
 

@@ -286,10 +286,25 @@ void CalibrationFlags::Add(CLI::App& app) {
   app.add_option("--sinks", sinks, "First positions that are never perturbed")->group(group);
   app.add_option("--recent", recent, "Last positions that are never perturbed")->group(group);
   app.add_option("--seed", seed, "Seed of the noise")->group(group);
+  app.add_option("--damage", damage,
+                 "Texts, the last of them all, on which it is also measured what compressing each "
+                 "layer alone costs, by rows kept and by storage type; 0 for none")
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--damage-retentions", damage_retentions,
+                 "With --damage: shares of the rows that are kept, ascending (0.04,0.06,0.1,0.2,"
+                 "0.4,0.7 as far as the prefix allows)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B,...")
+      ->group(group);
 }
 
 void CalibrationFlags::Fill(v1::CalibrateModelRequest& request) const {
-  if (!examples && !prefix_tokens && !window_tokens && !eta && !sinks && !recent && !seed) return;
+  if (!examples && !prefix_tokens && !window_tokens && !eta && !sinks && !recent && !seed &&
+      !damage && damage_retentions.empty()) {
+    return;
+  }
   v1::CalibrationSettings& settings = *request.mutable_settings();
   if (examples) settings.set_examples(*examples);
   if (prefix_tokens) settings.set_prefix_tokens(*prefix_tokens);
@@ -298,6 +313,8 @@ void CalibrationFlags::Fill(v1::CalibrateModelRequest& request) const {
   if (sinks) settings.set_sinks(*sinks);
   if (recent) settings.set_recent(*recent);
   if (seed) settings.set_seed(*seed);
+  if (damage) settings.set_damage_examples(*damage);
+  settings.mutable_damage_retentions()->Assign(damage_retentions.begin(), damage_retentions.end());
 }
 
 }  // namespace ripplekv

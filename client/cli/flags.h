@@ -90,7 +90,8 @@ struct ContextFlags {
 };
 
 struct CalibrationFlags {
-  std::optional<int32_t> examples, prefix_tokens, window_tokens, sinks, recent;
+  std::optional<int32_t> examples, prefix_tokens, window_tokens, sinks, recent, damage;
+  std::vector<double> damage_retentions;
   std::optional<double> eta;
   std::optional<uint64_t> seed;
 

@@ -47,7 +47,7 @@ absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self
     return absl::FailedPreconditionError(backend_->no_calibrator);
 
   CalibrationRequest calibration;
-  calibration.settings = SettingsFromProto(request.settings(), backend_->settings);
+  calibration.settings = RequestedSettings(request.settings(), backend_->settings);
   if (absl::Status status = calibration.settings.Validate(backend_->model->config.context_length);
       !status.ok()) {
     return WithFieldPrefix("settings.", status);

@@ -57,7 +57,7 @@ class Gate {
   int waiting_ = 0;
 };
 
-/// divergence[e][l] = first token of example e + l / 8.
+/// Example e measures s_l = its first token + l / 8, and l as the local response.
 class FakeProbe final : public SensitivityProbe {
  public:
   FakeProbe(std::vector<std::vector<int32_t>> examples, Gate* gate, absl::Status failure,
@@ -71,22 +71,26 @@ class FakeProbe final : public SensitivityProbe {
     if (!gate_->Pass()) return absl::DeadlineExceededError("the test opened no gate");
     if (!failure_.ok()) return failure_;
     if (++steps_ % kStepsAnExample == 0) {
-      const double first = examples_[divergences_.size()][0];
-      divergences_.emplace_back();
-      for (int l = 0; l < kLayers; ++l) divergences_.back().push_back(first + l / 8.0);
+      const double first = examples_[measured_.sensitivity.size()][0];
+      measured_.sensitivity.emplace_back();
+      measured_.local_response.emplace_back();
+      for (int l = 0; l < kLayers; ++l) {
+        measured_.sensitivity.back().push_back(first + l / 8.0);
+        measured_.local_response.back().push_back(l);
+      }
     }
     return absl::OkStatus();
   }
-  bool done() const override { return divergences_.size() == examples_.size(); }
+  bool done() const override { return measured_.sensitivity.size() == examples_.size(); }
   ProbeProgress progress() const override {
     ProbeProgress progress;
-    progress.examples_done = static_cast<int>(divergences_.size());
+    progress.examples_done = static_cast<int>(measured_.sensitivity.size());
     progress.examples_total = static_cast<int>(examples_.size());
     progress.fraction =
         static_cast<double>(steps_) / static_cast<double>(kStepsAnExample * examples_.size());
     return progress;
   }
-  const std::vector<std::vector<double>>& divergences() const override { return divergences_; }
+  const ProbeMeasurements& measurements() const override { return measured_; }
 
  private:
   std::vector<std::vector<int32_t>> examples_;
@@ -94,7 +98,7 @@ class FakeProbe final : public SensitivityProbe {
   absl::Status failure_;
   std::atomic<int>* alive_;
   int steps_ = 0;
-  std::vector<std::vector<double>> divergences_;
+  ProbeMeasurements measured_;
 };
 
 /// One thread that runs jobs, as the engine's does.

@@ -5,20 +5,21 @@
 //   NAME=VALUE...
 //
 // TOKENS: the examples one after the other, prefix + window ids each. DIVERGENCES:
-// [examples][layers]. Names: prefix, window, eta, sinks, recent, seed (defaults as of
-// CalibrationSettings); group and variants (defaults as of Probe::Batching).
+// [examples][layers]. Names: prefix, window, eta, sinks, recent, seed, damage (its examples),
+// retentions (A,B,...), storage (0 or 1) (defaults as of CalibrationSettings); group (alterations)
+// and variants (defaults as of Probe::Batching).
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "calibration/probe.h"
 #include "calibration/profile.h"
-#include "calibration/statistics.h"
 #include "kernels/thread_pool.h"
 #include "model/decoder.h"
 #include "model/load_decoder.h"
@@ -48,8 +49,17 @@ bool Set(const std::string& argument, CalibrationSettings& settings, Probe::Batc
     settings.recent = std::atoi(value);
   } else if (name == "seed") {
     settings.seed = std::strtoull(value, nullptr, 10);
+  } else if (name == "damage") {
+    settings.damage_examples = std::atoi(value);
+  } else if (name == "retentions") {
+    std::istringstream list(value);
+    for (std::string item; std::getline(list, item, ',');) {
+      settings.damage_retentions.push_back(std::atof(item.c_str()));
+    }
+  } else if (name == "storage") {
+    settings.damage_storage = std::atoi(value) != 0;
   } else if (name == "group") {
-    batching.examples = std::atoi(value);
+    batching.alterations = std::atoi(value);
   } else if (name == "variants") {
     batching.variants = std::atoi(value);
   } else {
@@ -93,13 +103,12 @@ int Main(int argc, char** argv) {
   }
 
   std::ofstream out(argv[5], std::ios::binary);
-  for (const std::vector<double>& layers : (*probe)->divergences()) {
+  for (const std::vector<double>& layers : (*probe)->measurements().sensitivity) {
     out.write(reinterpret_cast<const char*>(layers.data()),
               static_cast<std::streamsize>(layers.size() * sizeof(double)));
   }
   if (!out.flush()) return Fail(std::string("cannot write ") + argv[5]);
 
-  SensitivityStatistics statistics = SummariseSensitivity((*probe)->divergences());
   Profile profile;
   profile.key.model_fingerprint = std::string(64, '0');
   profile.key.compute_type = argv[2];
@@ -109,10 +118,7 @@ int Main(int argc, char** argv) {
   profile.corpus_name = "inline";
   profile.software_version = "test";
   profile.layers = (*decoder)->config().layers;
-  profile.examples_computed = settings.examples;
-  profile.sensitivity = std::move(statistics.mean);
-  profile.standard_error = std::move(statistics.standard_error);
-  profile.split_half_spearman = statistics.split_half_spearman;
+  SummariseMeasurements((*probe)->measurements(), profile);
   auto json = SerializeProfile(profile);
   if (!json.ok()) return Fail(std::string(json.status().message()));
   std::ofstream profile_out(argv[6], std::ios::binary);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/key_scores.h"
 #include "kernels/thread_pool.h"
 #include "model/decoder.h"
 #include "tests/model/tiny_llama.h"
@@ -62,8 +63,9 @@ std::vector<std::vector<int32_t>> Examples(const CalibrationSettings& settings) 
 
 using Divergences = std::vector<std::vector<double>>;
 
-Divergences Measure(Decoder* decoder, const CalibrationSettings& settings,
-                    Probe::Batching batching = Probe::Batching()) {
+/// Everything that a probe measures.
+ProbeMeasurements MeasureAll(Decoder* decoder, const CalibrationSettings& settings,
+                             Probe::Batching batching = Probe::Batching()) {
   auto probe = Probe::Create(decoder, settings, Examples(settings), batching);
   EXPECT_TRUE(probe.ok()) << probe.status();
   while (!(*probe)->done()) {
@@ -71,7 +73,21 @@ Divergences Measure(Decoder* decoder, const CalibrationSettings& settings,
     EXPECT_TRUE(status.ok()) << status;
     if (!status.ok()) break;
   }
-  return (*probe)->divergences();
+  return (*probe)->measurements();
+}
+
+Divergences Measure(Decoder* decoder, const CalibrationSettings& settings,
+                    Probe::Batching batching = Probe::Batching()) {
+  return MeasureAll(decoder, settings, batching).sensitivity;
+}
+
+/// Curves and storage on the last two of three examples.
+CalibrationSettings DamageSettings() {
+  CalibrationSettings settings = Settings();
+  settings.damage_examples = 2;
+  settings.damage_retentions = {0.55, 0.8};
+  settings.damage_storage = true;
+  return settings;
 }
 
 class ProbeTest : public testing::TestWithParam<ComputeType> {};
@@ -118,6 +134,88 @@ TEST_P(ProbeTest, BitsDoNotDependOnThreadsOrBatching) {
   EXPECT_NE(Measure(one.decoder.get(), settings), expected);
 }
 
+TEST_P(ProbeTest, DamageDoesNotDependOnThreadsOrBatchingAndLeavesSensitivityAlone) {
+  Model one(GetParam(), 1);
+  Model two(GetParam(), 2);
+  const CalibrationSettings settings = DamageSettings();
+  const ProbeMeasurements expected = MeasureAll(one.decoder.get(), settings, {1, 1});
+  ASSERT_EQ(expected.rows.size(), 2u);
+  ASSERT_EQ(expected.storage.size(), 2u);
+  for (size_t e = 0; e < 2; ++e) {
+    ASSERT_EQ(expected.rows[e].size(), 2u);
+    ASSERT_EQ(expected.storage[e].size(), 2u);
+    for (size_t l = 0; l < 2; ++l) {
+      ASSERT_EQ(expected.rows[e][l].size(), 2u);
+      ASSERT_EQ(expected.storage[e][l].size(), 3u);
+      EXPECT_GT(expected.rows[e][l][0], 0);
+      EXPECT_GT(expected.rows[e][l][1], 0);
+      EXPECT_NE(expected.rows[e][l][0], expected.rows[e][l][1]);
+      // Fewer bits cost more.
+      EXPECT_GT(expected.storage[e][l][1], expected.storage[e][l][0]);
+      EXPECT_GT(expected.storage[e][l][2], expected.storage[e][l][0]);
+    }
+  }
+  for (const Probe::Batching batching :
+       {Probe::Batching{3, 2}, Probe::Batching{4, 1}, Probe::Batching{100, 100}}) {
+    for (Decoder* decoder : {one.decoder.get(), two.decoder.get()}) {
+      const ProbeMeasurements again = MeasureAll(decoder, settings, batching);
+      EXPECT_EQ(again.sensitivity, expected.sensitivity);
+      EXPECT_EQ(again.local_response, expected.local_response);
+      EXPECT_EQ(again.rows, expected.rows);
+      EXPECT_EQ(again.storage, expected.storage);
+    }
+  }
+  EXPECT_EQ(Measure(one.decoder.get(), Settings()), expected.sensitivity);
+}
+
+TEST_P(ProbeTest, AllRowsKeptIsExactlyZero) {
+  Model model(GetParam());
+  CalibrationSettings settings = Settings();
+  settings.damage_examples = 3;
+  settings.damage_retentions = {0.9, 1 - 1e-12};  // 63 and 70 of 70 rows
+  for (const auto& layers : MeasureAll(model.decoder.get(), settings).rows) {
+    for (const auto& retentions : layers) {
+      EXPECT_GT(retentions[0], 0);
+      EXPECT_EQ(retentions[1], 0.0);
+    }
+  }
+}
+
+TEST_P(ProbeTest, DamageIsOfTheLastExamples) {
+  Model model(GetParam());
+  CalibrationSettings all = DamageSettings();
+  all.damage_examples = all.examples;
+  const ProbeMeasurements every = MeasureAll(model.decoder.get(), all);
+  const ProbeMeasurements last = MeasureAll(model.decoder.get(), DamageSettings());
+  ASSERT_EQ(every.rows.size(), 3u);
+  EXPECT_EQ(last.rows[0], every.rows[1]);
+  EXPECT_EQ(last.rows[1], every.rows[2]);
+  EXPECT_EQ(last.storage[1], every.storage[2]);
+  EXPECT_NE(every.rows[0], every.rows[1]);
+}
+
+TEST_P(ProbeTest, LocalResponseGrowsWithTheNoiseAndIsExactlyZeroWithoutAny) {
+  Model model(GetParam());
+  CalibrationSettings settings = Settings();
+  settings.eta = 0;
+  for (const auto& layers : MeasureAll(model.decoder.get(), settings).local_response) {
+    for (const double response : layers) EXPECT_EQ(response, 0.0);
+  }
+  settings.eta = 0.05;
+  const Divergences small = MeasureAll(model.decoder.get(), settings).local_response;
+  settings.eta = 0.1;
+  const Divergences twice = MeasureAll(model.decoder.get(), settings).local_response;
+  for (size_t e = 0; e < small.size(); ++e) {
+    for (size_t l = 0; l < small[e].size(); ++l) {
+      EXPECT_GT(small[e][l], 0);
+      EXPECT_LT(small[e][l], 1);
+      // Linear in small noise; rounding to bf16 adds its own.
+      const double tolerance = GetParam() == ComputeType::kF32 ? 0.1 : 0.6;
+      EXPECT_NEAR(twice[e][l] / small[e][l], 2, tolerance);
+    }
+  }
+}
+
 TEST_P(ProbeTest, ExamplesDoNotTouchEachOther) {
   Model model(GetParam());
   const Divergences three = Measure(model.decoder.get(), Settings(3));
@@ -141,7 +239,7 @@ TEST_P(ProbeTest, OtherWorkBetweenSlicesChangesNothing) {
     ASSERT_TRUE((*second)->Step().ok());  // expands other layers, uses the decoder's scratch
     ASSERT_TRUE((*second)->Step().ok());
   }
-  EXPECT_EQ((*probe)->divergences(), expected);
+  EXPECT_EQ((*probe)->measurements().sensitivity, expected);
   EXPECT_TRUE((*second)->done());
 }
 
@@ -187,8 +285,10 @@ TEST(ProbeLimitsTest, ProgressCountsSlices) {
     fraction = progress.fraction;
     examples = progress.examples_done;
   }
-  // Three examples of two layers and of two tiles of 64 window rows with two variants each.
-  EXPECT_EQ(slices, 3 * (2 + 2 * 2));
+  // Three examples: in each of two layers the prefix, then one variant a slice, as a window is
+  // longer than the prefix (one of layer 0; two of layer 1); two tiles of 64 window rows with two
+  // variants each.
+  EXPECT_EQ(slices, 3 * (2 + 1 + 2 + 2 * 2));
   EXPECT_EQ(fraction, 1);
   EXPECT_EQ(examples, 3);
   EXPECT_TRUE((*probe)->Step().ok());
@@ -211,6 +311,52 @@ TEST(ProbeLimitsTest, HoldsOneLayerOfKeysAndValues) {
   // An example more at once adds its hidden states.
   EXPECT_EQ(bytes(two.decoder.get(), 2) - bytes(two.decoder.get(), 1),
             (200u + 3u * 16u) * 64u * sizeof(float) + 2u * 16u * sizeof(double));
+}
+
+TEST(ProbeLimitsTest, ProgressCountsDamageToo) {
+  Model model(ComputeType::kF32);
+  const CalibrationSettings settings = DamageSettings();
+  for (const Probe::Batching batching : {Probe::Batching{1, 1}, {4, 2}, {5, 3}, {100, 100}}) {
+    auto probe = Probe::Create(model.decoder.get(), settings, Examples(settings), batching);
+    ASSERT_TRUE(probe.ok());
+    double fraction = 0;
+    while (!(*probe)->done()) {
+      ASSERT_TRUE((*probe)->Step().ok());
+      EXPECT_GT((*probe)->progress().fraction, fraction);
+      fraction = (*probe)->progress().fraction;
+    }
+    EXPECT_EQ(fraction, 1);
+    EXPECT_EQ((*probe)->progress().examples_done, 3);
+  }
+}
+
+TEST(ProbeLimitsTest, DamageTakesNoMoreWindowsAtOnce) {
+  Model model(ComputeType::kF32);
+  CalibrationSettings plain = Settings(8, 200, 16);
+  CalibrationSettings damage = plain;
+  damage.damage_examples = 8;
+  damage.damage_retentions = {0.2, 0.5};
+  damage.damage_storage = true;
+  const auto bytes = [&](const CalibrationSettings& settings) {
+    return (*Probe::Create(model.decoder.get(), settings, Examples(settings), {4, 1}))
+        ->scratch_bytes();
+  };
+  // Altered keys of all rows, the selector's queries, the scores of four query heads and two KV
+  // heads, what the kernel works in; three prefixes and clean windows fewer, as the alterations of
+  // one example share them.
+  KeyScoresArgs of_prefix = {.heads = 4,
+                             .kv_heads = 2,
+                             .head_dim = 16,
+                             .rows = 200,
+                             .queries = 32,
+                             .kv_head_stride = 216 * 16,
+                             .end = 200 - 32,
+                             .pooling = Pooling::kMax};
+  const size_t keys = 2 * 216 * 16, queries = 32 * 64;
+  const auto scores =
+      static_cast<size_t>(6 * of_prefix.end + KeyScoresWorkspaceFloats(of_prefix, 1));
+  const size_t shared = 3 * (200 + 16) * 64;
+  EXPECT_EQ(bytes(damage), bytes(plain) + (keys + queries + scores - shared) * sizeof(float));
 }
 
 TEST(ProbeLimitsTest, BadInputIsNamed) {

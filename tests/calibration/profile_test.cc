@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 
 // The file's form, and the digests as hashlib.sha256 over the documented encoding gives them.
 constexpr char kExampleFile[] = R"({
-  "ripplekv_profile": 1,
-  "id": "2feaa6029549fb7940647fc68d24d62bc6e3a715dd991f9cac459519d51f81d6",
+  "ripplekv_profile": 2,
+  "id": "e98f10105c5350937dc13c6b55ed2646f987518b4b7f6b78e59e0bd5525fff9d",
   "model_fingerprint": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
   "model_name": "Tiny",
   "compute_type": "bf16",
@@ -31,7 +31,10 @@ constexpr char kExampleFile[] = R"({
     "eta": 0.5,
     "sinks": 4,
     "recent": 32,
-    "seed": 0
+    "seed": 0,
+    "damage_examples": 0,
+    "damage_retentions": [],
+    "damage_storage": false
   },
   "corpus_name": "default",
   "corpus_digest": "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
@@ -48,8 +51,19 @@ constexpr char kExampleFile[] = R"({
     1e-300
   ],
   "split_half_spearman": 0.5,
+  "local_response": [
+    0.25,
+    0.125,
+    0.0
+  ],
+  "local_response_error": [
+    0.01,
+    0.02,
+    0.03
+  ],
+  "damage": null,
   "software_version": "0.1.0",
-  "content_digest": "4217350ce329aa456b342baaa5a5748f508bdc06a88f848a6a7db3169f219540"
+  "content_digest": "406abdf0e6ffb26b042bd9eceadbe860cbdcacd4c7a969174a54e660748e14df"
 }
 )";
 
@@ -78,7 +92,7 @@ TEST(ProfileTest, IdDependsOnEachFieldOfTheKeyAndOnNothingElse) {
   same[2].software_version = "9";
   for (const Profile& profile : same) EXPECT_EQ(profile.id(), id);
 
-  std::vector<ProfileKey> keys(11, ExampleProfile().key);
+  std::vector<ProfileKey> keys(14, ExampleProfile().key);
   keys[1].model_fingerprint[63] = '0';
   keys[2].compute_type = "fp32";
   keys[3].settings.examples = 25;
@@ -89,6 +103,9 @@ TEST(ProfileTest, IdDependsOnEachFieldOfTheKeyAndOnNothingElse) {
   keys[8].settings.recent = 33;
   keys[9].settings.seed = uint64_t{1} << 63;
   keys[10].corpus_digest[0] = '0';
+  keys[11].settings.damage_examples = 1;
+  keys[12].settings.damage_retentions = {0.5};
+  keys[13].settings.damage_storage = true;
   for (size_t a = 0; a < keys.size(); ++a) {
     for (size_t b = 0; b < a; ++b) EXPECT_NE(ProfileId(keys[a]), ProfileId(keys[b]));
   }
@@ -96,7 +113,7 @@ TEST(ProfileTest, IdDependsOnEachFieldOfTheKeyAndOnNothingElse) {
 
 TEST(ProfileTest, ContentDigestCoversEveryField) {
   const std::string digest = ProfileContentDigest(ExampleProfile());
-  std::vector<Profile> others(10, ExampleProfile());
+  std::vector<Profile> others(19, ExampleProfile());
   others[0].key.settings.seed = 1;
   others[1].model_name = "Tiny2";
   others[2].corpus_name = "x";
@@ -107,6 +124,15 @@ TEST(ProfileTest, ContentDigestCoversEveryField) {
   others[7].standard_error[2] = 2e-300;
   others[8].split_half_spearman.reset();
   others[9].split_half_spearman = -0.5;
+  others[10].local_response[2] = 5e-324;
+  others[11].local_response_error[0] = 0;
+  others[12].damage.table.rows = {{1}};
+  others[13].damage.rows_error = {{1}};
+  others[14].damage.table.storage = {{1}};
+  others[15].damage.storage_error = {{1}};
+  others[16].damage.sensitivity = RankCorrelation{0, -1, 1};
+  others[17].damage.layer_index = RankCorrelation{0, -1, 1};
+  others[18].damage.local_response = RankCorrelation{0, -1, 1};
   for (const Profile& other : others) EXPECT_NE(ProfileContentDigest(other), digest);
 }
 
@@ -124,6 +150,31 @@ TEST(ProfileTest, RandomProfilesReadBackToTheSameBits) {
     profile.sensitivity.resize(profile.layers);
     for (double& s : profile.sensitivity) s = any_double();
     profile.standard_error.assign(profile.examples_computed < 2 ? 0 : profile.layers, any_double());
+    profile.local_response.assign(profile.layers, any_double());
+    profile.local_response_error = profile.standard_error;
+    if (random() % 2 == 0) {
+      const ProfileDamage example = ExampleDamageProfile().damage;
+      profile.key.settings.damage_examples = static_cast<int>(1 + random() % 3);
+      profile.key.settings.damage_retentions = example.table.retentions;
+      profile.key.settings.damage_storage = random() % 2 == 0;
+      const bool errors = profile.key.settings.damage_examples > 1;
+      const auto table = [&](size_t columns, bool present) {
+        std::vector<std::vector<double>> values(present ? profile.layers : 0);
+        for (auto& row : values) row.assign(columns, any_double());
+        return values;
+      };
+      profile.damage.table.prompt_tokens = profile.key.settings.prefix_tokens;
+      profile.damage.table.retentions = example.table.retentions;
+      profile.damage.table.rows = table(2, true);
+      profile.damage.rows_error = table(2, errors);
+      if (profile.key.settings.damage_storage) {
+        profile.damage.table.types = example.table.types;
+        profile.damage.table.storage = table(3, true);
+        profile.damage.storage_error = table(3, errors);
+      }
+      const double at = std::cos(any_double());
+      profile.damage.layer_index = RankCorrelation{at, -std::abs(at), 1};
+    }
     profile.split_half_spearman.reset();
     if (random() % 2 == 0) profile.split_half_spearman = std::cos(any_double());
     profile.key.settings.eta = std::ldexp(static_cast<double>(random() >> 11), -53);
@@ -144,6 +195,160 @@ TEST(ProfileTest, NegativeZeroIsWrittenAsZero) {
   negative.key.settings.eta = -0.0;
   negative.sensitivity = {-0.0, 0, -0.0};
   EXPECT_EQ(*SerializeProfile(negative), *SerializeProfile(profile));
+}
+
+TEST(ProfileTest, DamageReadsBackAndHasThisForm) {
+  const Profile profile = ExampleDamageProfile();
+  const std::string json = *SerializeProfile(profile);
+  const auto read = ParseProfile(json);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, profile);
+  EXPECT_THAT(json, HasSubstr(R"("damage_retentions": [
+      0.1,
+      0.4
+    ],
+    "damage_storage": true)"));
+  EXPECT_THAT(json, HasSubstr(R"("storage_types": [
+      [
+        "int8",
+        "int8"
+      ],
+      [
+        "int4",
+        "int4"
+      ],
+      [
+        "int8",
+        "int4"
+      ]
+    ],)"));
+  EXPECT_THAT(json, HasSubstr(R"("compared_retention": 0.1,
+    "sensitivity": {
+      "spearman": 0.5,
+      "low": -0.5,
+      "high": 1.0
+    },
+    "layer_index": null,)"));
+  const auto error = [&](const char* from, const char* to) {
+    const std::string edited = absl::StrReplaceAll(json, {{from, to}});
+    EXPECT_NE(edited, json) << from;
+    return ParseError(edited);
+  };
+  EXPECT_THAT(error("\"int8\"", "\"int4\""), HasSubstr("the text was changed"));
+  EXPECT_THAT(error("\"compared_retention\": 0.1", "\"compared_retention\": 0.4"),
+              HasSubstr("the text was changed"));
+  EXPECT_THAT(error("\"high\": 1.0", "\"high\": 2.0"),
+              HasSubstr("damage.sensitivity is 2: must be between -1 and 1"));
+  EXPECT_THAT(error("\"high\": 1.0", "\"high\": \"x\""),
+              HasSubstr("damage.sensitivity.high is not a number"));
+  EXPECT_THAT(error("\"rows_error\"", "\"rows_errors\""),
+              HasSubstr("damage.rows_error is missing"));
+  EXPECT_THAT(error("\"damage_storage\": true", "\"damage_storage\": 1"),
+              HasSubstr("settings.damage_storage is not true or false"));
+  EXPECT_THAT(error("\"damage_examples\": 2", "\"damage_examples\": 1"),
+              HasSubstr("damage.rows_error is of 3 layers: must be of 0"));
+}
+
+TEST(ProfileTest, DamageThatTheSettingsDoNotAskForIsRefused) {
+  const auto message = [](auto change) {
+    Profile profile = ExampleDamageProfile();
+    change(profile);
+    const absl::Status status = ValidateProfile(profile);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message([](Profile& p) { p.damage = {}; }), HasSubstr("damage.prompt_tokens is 0"));
+  EXPECT_THAT(message([](Profile& p) { p.damage.table.retentions[0] = 0.2; }),
+              HasSubstr("damage.retentions"));
+  EXPECT_THAT(message([](Profile& p) { p.damage.table.types.pop_back(); }),
+              HasSubstr("damage.types"));
+  EXPECT_THAT(message([](Profile& p) { p.damage.table.rows.pop_back(); }),
+              HasSubstr("damage.rows is of 2 layers: must be of 3"));
+  EXPECT_THAT(message([](Profile& p) { p.damage.table.rows[1].pop_back(); }),
+              HasSubstr("damage.rows[1] is of length 1: must have 2 values"));
+  EXPECT_THAT(message([](Profile& p) { p.damage.table.storage[2][1] = -1; }),
+              HasSubstr("damage.storage[2][1] is -1"));
+  EXPECT_THAT(message([](Profile& p) {
+                p.damage.sensitivity->low = 0.75;
+                p.damage.sensitivity->high = 0.5;
+              }),
+              HasSubstr("damage.sensitivity is from 0.75 to 0.5: must not run backwards"));
+  EXPECT_THAT(message([](Profile& p) { p.local_response.pop_back(); }),
+              HasSubstr("local_response is of length 2"));
+  EXPECT_THAT(message([](Profile& p) {
+                p = ExampleProfile();
+                p.damage.layer_index = RankCorrelation{};
+              }),
+              HasSubstr("must have no correlations"));
+}
+
+ProbeMeasurements Measured() {
+  ProbeMeasurements measured;
+  // Four examples of three layers; the last two carry damage.
+  measured.sensitivity = {{1, 2, 3}, {3, 4, 5}, {9, 1, 1}, {9, 1, 1}};
+  measured.local_response = {{3, 2, 1}, {3, 2, 1}, {1, 2, 3}, {1, 2, 3}};
+  measured.rows = {{{1, 0.1}, {2, 0.2}, {4, 0.5}}, {{3, 0.1}, {4, 0.4}, {6, 0.5}}};
+  measured.storage = {{{1, 2, 3}, {4, 5, 6}, {7, 8, 9}}, {{3, 2, 3}, {4, 5, 6}, {7, 8, 9}}};
+  return measured;
+}
+
+TEST(ProfileTest, MeasurementsAreSummarised) {
+  Profile profile = ExampleDamageProfile();
+  profile.key.settings.examples = 4;
+  SummariseMeasurements(Measured(), profile);
+  EXPECT_TRUE(ValidateProfile(profile).ok()) << ValidateProfile(profile);
+  EXPECT_EQ(profile.examples_computed, 4);
+  EXPECT_EQ(profile.sensitivity, (std::vector<double>{5.5, 2, 2.5}));
+  EXPECT_EQ(profile.local_response, (std::vector<double>{2, 2, 2}));
+  EXPECT_EQ(profile.damage.table.rows[1], (std::vector<double>{3, 0.2 / 2 + 0.4 / 2}));
+  EXPECT_EQ(profile.damage.rows_error[0], (std::vector<double>{1, 0}));
+  EXPECT_EQ(profile.damage.table.storage[0], (std::vector<double>{2, 2, 3}));
+  EXPECT_EQ(profile.damage.storage_error[0], (std::vector<double>{1, 0, 0}));
+  // The first two examples rank the layers as the damage of the last two does; all four do not.
+  EXPECT_EQ(profile.damage.sensitivity, (RankCorrelation{1, 1, 1}));
+  EXPECT_EQ(profile.damage.layer_index, (RankCorrelation{1, 1, 1}));
+  EXPECT_EQ(profile.damage.local_response, (RankCorrelation{-1, -1, -1}));
+}
+
+TEST(ProfileTest, WhereEveryExampleCarriesDamageAllServeBothSides) {
+  ProbeMeasurements measured = Measured();
+  measured.sensitivity.erase(measured.sensitivity.begin(), measured.sensitivity.begin() + 2);
+  measured.local_response.resize(2);
+  Profile profile = ExampleDamageProfile();
+  profile.key.settings.examples = 2;
+  SummariseMeasurements(measured, profile);
+  EXPECT_TRUE(ValidateProfile(profile).ok()) << ValidateProfile(profile);
+  ASSERT_TRUE(profile.damage.sensitivity.has_value());
+  EXPECT_LT(profile.damage.sensitivity->spearman, 0);
+  EXPECT_EQ(profile.damage.local_response, (RankCorrelation{-1, -1, -1}));
+}
+
+TEST(ProfileTest, StorageAloneIsSummarised) {
+  ProbeMeasurements measured = Measured();
+  for (auto& example : measured.rows) {
+    for (auto& layer : example) layer.clear();
+  }
+  Profile profile = ExampleDamageProfile();
+  profile.key.settings.examples = 4;
+  profile.key.settings.damage_retentions.clear();
+  SummariseMeasurements(measured, profile);
+  EXPECT_TRUE(ValidateProfile(profile).ok()) << ValidateProfile(profile);
+  EXPECT_TRUE(profile.damage.table.rows.empty());
+  EXPECT_FALSE(profile.damage.sensitivity.has_value());
+  EXPECT_EQ(profile.damage.table.storage[0], (std::vector<double>{2, 2, 3}));
+  EXPECT_EQ(*ParseProfile(*SerializeProfile(profile)), profile);
+}
+
+TEST(ProfileTest, RankingsAreComparedNearTenPercent) {
+  const auto compared = [](std::vector<double> retentions) {
+    DamageTable table;
+    table.retentions = std::move(retentions);
+    return ComparedRetention(table);
+  };
+  EXPECT_EQ(compared({}), std::nullopt);
+  EXPECT_EQ(compared({0.04, 0.06, 0.1, 0.2}), 2u);
+  EXPECT_EQ(compared({0.3, 0.5}), 0u);
+  EXPECT_EQ(compared({0.01, 0.12, 0.2}), 1u);
 }
 
 TEST(ProfileTest, EveryTruncationIsRefused) {
@@ -194,9 +399,9 @@ TEST(ProfileTest, ReasonsAreClear) {
   EXPECT_THAT(ParseError(""), HasSubstr("not a JSON object"));
   EXPECT_THAT(ParseError("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(ParseError("{}"), HasSubstr("no field \"ripplekv_profile\""));
-  EXPECT_THAT(ParseError(Edited("profile\": 1", "profile\": 2")),
-              HasSubstr("format version 2: this software reads version 1"));
-  EXPECT_THAT(ParseError(Edited("profile\": 1", "profile\": \"1\"")), HasSubstr("format version"));
+  EXPECT_THAT(ParseError(Edited("profile\": 2", "profile\": 1")),
+              HasSubstr("format version 1: this software reads version 2"));
+  EXPECT_THAT(ParseError(Edited("profile\": 2", "profile\": \"2\"")), HasSubstr("format version"));
   EXPECT_THAT(ParseError(Edited("  \"layers\": 3,\n", "")), HasSubstr("layers is missing"));
   EXPECT_THAT(ParseError(Edited("\"layers\": 3", "\"layers\": 3.0")),
               HasSubstr("layers is not an integer"));
@@ -212,7 +417,7 @@ TEST(ProfileTest, ReasonsAreClear) {
   EXPECT_THAT(ParseError(Edited("\"seed\": 0", "\"seed\": -1")), HasSubstr("settings.seed is not"));
   EXPECT_THAT(ParseError(Edited("\"examples\": 24", "\"examples\": 0")),
               HasSubstr("examples is 0: must be between 1 and 4096"));
-  EXPECT_THAT(ParseError(Edited("\"seed\": 0", "\"seed\": 0,\n    \"extra\": 0")),
+  EXPECT_THAT(ParseError(Edited("\"seed\": 0,", "\"seed\": 0,\n    \"extra\": 0,")),
               HasSubstr("fields were added"));
   EXPECT_THAT(ParseError(Edited("\"layers\": 3,", "\"layers\": 3,\n  \"layers\": 3,")),
               HasSubstr("fields were added"));

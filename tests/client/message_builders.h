@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ripplekv/v1/calibration.pb.h"
@@ -79,6 +80,37 @@ inline v1::GetProfileResponse TestProfile(const std::vector<double>& mean_kl) {
   profile.mutable_run()->set_duration_seconds(42);
   profile.mutable_run()->set_host("host1");
   profile.mutable_run()->set_threads(2);
+  return response;
+}
+
+// The same with the damage of two retentions and two storage types: s_l, s_l / 10, s_l / 100 and
+// s_l / 20.
+inline v1::GetProfileResponse TestDamageProfile(const std::vector<double>& mean_kl) {
+  v1::GetProfileResponse response = TestProfile(mean_kl);
+  v1::Profile& profile = *response.mutable_profile();
+  profile.mutable_settings()->set_damage_examples(8);
+  for (v1::LayerSensitivity& layer : *profile.mutable_layers()) {
+    for (const auto& [retention, share] : {std::pair{0.04, 1.0}, {0.1, 10.0}}) {
+      v1::RetentionDamage& kept = *layer.add_retentions();
+      kept.set_retention(retention);
+      kept.mutable_damage()->set_mean_kl(layer.mean_kl() / share);
+    }
+    for (const auto& [values, share] :
+         {std::pair{v1::KV_TYPE_INT8, 100.0}, {v1::KV_TYPE_INT4, 20.0}}) {
+      v1::StorageDamage& stored = *layer.add_storage();
+      stored.set_keys(v1::KV_TYPE_INT8);
+      stored.set_values(values);
+      stored.mutable_damage()->set_mean_kl(layer.mean_kl() / share);
+    }
+  }
+  v1::DamageAgreement& agreement = *profile.mutable_damage_agreement();
+  agreement.set_retention(0.1);
+  agreement.mutable_sensitivity()->set_spearman(0.87);
+  agreement.mutable_sensitivity()->set_low(0.75);
+  agreement.mutable_sensitivity()->set_high(0.9);
+  agreement.mutable_layer_index()->set_spearman(-0.02);
+  agreement.mutable_layer_index()->set_low(-0.1);
+  agreement.mutable_layer_index()->set_high(0.05);
   return response;
 }
 

@@ -132,6 +132,54 @@ def test_events_and_profile(server):
     assert get_profile(server, profile.profile_id).profile == profile
 
 
+def test_damage_of_layers_compressed_alone(server):
+    settings = {"examples": 3, "prefix_tokens": 256, "window_tokens": 16, "seed": 98, "damage_examples": 2}
+    events = list(calibrate(server, settings))
+    started, profile = events[0].started, completion(events).profile
+    # Those of the default retentions that keep sinks and window of 256 tokens.
+    assert list(started.settings.damage_retentions) == [0.2, 0.4, 0.7]
+    assert started.settings.damage_storage
+    assert profile.settings == started.settings
+    kv = stubs().profile
+    for layer in profile.layers:
+        assert [kept.retention for kept in layer.retentions] == [0.2, 0.4, 0.7]
+        assert all(kept.damage.mean_kl > 0 and kept.damage.standard_error > 0 for kept in layer.retentions)
+        assert [(s.keys, s.values) for s in layer.storage] == [
+            (kv.KV_TYPE_INT8, kv.KV_TYPE_INT8),
+            (kv.KV_TYPE_INT4, kv.KV_TYPE_INT4),
+            (kv.KV_TYPE_INT8, kv.KV_TYPE_INT4),
+        ]
+        int8, int4, mixed = (s.damage.mean_kl for s in layer.storage)
+        assert 0 < int8 < int4 and int8 < mixed
+        assert layer.local_response > 0 and layer.local_response_error > 0
+    agreement = profile.damage_agreement
+    assert agreement.retention == 0.2  # the nearest to 10 %
+    assert -1 <= agreement.sensitivity.low <= agreement.sensitivity.high <= 1
+    assert get_profile(server, profile.profile_id).profile == profile
+    # The sensitivities are those of a profile without damage, which is another one.
+    plain = completion(calibrate(server, {**settings, "damage_examples": 0})).profile
+    assert plain.profile_id != profile.profile_id
+    assert [layer.mean_kl for layer in plain.layers] == [layer.mean_kl for layer in profile.layers]
+    assert not plain.HasField("damage_agreement") and not plain.settings.damage_retentions
+
+
+@pytest.mark.parametrize(
+    "damage, complaint",
+    [
+        ({"damage_examples": 4}, "settings.damage_examples is 4: must be between 0 and 3"),
+        ({"damage_examples": -1}, "settings.damage_examples is -1: must be between 0 and 3"),
+        ({"damage_retentions": [0.5]}, "settings.damage_examples is 0: must be at least 1"),
+        ({"damage_examples": 1, "damage_retentions": [0.1]}, "settings.damage_retentions[0] is 0.1, 25 of 256"),
+        ({"damage_examples": 1, "damage_retentions": [0.5, 1]}, "settings.damage_retentions[1] is 1: must be"),
+    ],
+)
+def test_damage_that_cannot_be_measured(server, damage, complaint):
+    with pytest.raises(grpc.RpcError) as error:
+        list(calibrate(server, {"examples": 3, "prefix_tokens": 256, "window_tokens": 16, **damage}))
+    assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert complaint in error.value.details()
+
+
 def test_an_identical_request_returns_the_stored_profile(server):
     settings = {**SMALL, "seed": 1}
     measured = calibrations(server, "measured")

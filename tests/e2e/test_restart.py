@@ -158,7 +158,7 @@ DAMAGE = {
     "garbage": lambda data: random.Random(1).randbytes(len(data)),
     "zeros": lambda data: bytes(len(data)),
     "foreign JSON": lambda data: json.dumps({"name": "package", "version": 1}).encode(),
-    "a later version": lambda data: data.replace(b'"ripplekv_profile": 1', b'"ripplekv_profile": 2'),
+    "a later version": lambda data: data.replace(b'"ripplekv_profile": 2', b'"ripplekv_profile": 3'),
 }
 
 

@@ -307,6 +307,18 @@ TEST(ParseOptions, PrintsEveryValueInForce) {
   EXPECT_EQ(value("calibration-eta"), "0.5");
 }
 
+TEST(ParseOptions, DamageIsMeasuredOnRequest) {
+  EXPECT_EQ(Parse({"--model", "m"}).options->calibration_settings(), CalibrationSettings());
+  const Parsed parsed = Parse({"--model", "m", "--calibration-damage", "8"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+  const CalibrationSettings settings = parsed.options->calibration_settings();
+  EXPECT_EQ(settings.damage_examples, 8);
+  EXPECT_EQ(settings.damage_retentions, CalibrationSettings().DefaultDamageRetentions());
+  EXPECT_TRUE(settings.damage_storage);
+  EXPECT_TRUE(settings.Validate(8192).ok());
+  EXPECT_FALSE(Parse({"--model", "m", "--calibration-damage", "-1"}).options.has_value());
+}
+
 TEST(ParseOptions, HelpExplainsEachWithDefaultRangeAndVariable) {
   const Parsed parsed = Parse({"--help"});
   ASSERT_FALSE(parsed.options.has_value());

@@ -23,6 +23,7 @@ namespace ripplekv {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -466,6 +467,12 @@ TEST_F(CliTest, CalibrationShowsFewLinesWithoutATerminal) {
   EXPECT_FALSE(service_.last_calibration.detach());
   EXPECT_EQ(Run({"calibrate", "--detach"}).exit_code, 0);
   EXPECT_TRUE(service_.last_calibration.detach());
+  EXPECT_FALSE(service_.last_calibration.has_settings());
+  EXPECT_EQ(Run({"calibrate", "--damage", "8", "--damage-retentions", "0.1,0.25"}).exit_code, 0);
+  EXPECT_EQ(service_.last_calibration.settings().damage_examples(), 8);
+  EXPECT_THAT(service_.last_calibration.settings().damage_retentions(), ElementsAre(0.1, 0.25));
+  EXPECT_FALSE(service_.last_calibration.settings().has_damage_storage());
+  EXPECT_EQ(Run({"calibrate", "--damage-retentions", "x"}).exit_code, 2);
 }
 
 TEST_F(CliTest, CalibrationsAsATableAndAsJson) {
