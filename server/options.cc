@@ -376,6 +376,13 @@ absl::Status CheckAllocator(const ServerOptions& options) {
                      options.allocator == "multipliers" ? " (--layer-multipliers)" : "",
                      options.allocator == "positions" ? " (--layer-positions)" : ""));
   }
+  if (NeededMeasurement(options.plan_allocator()) == Measurement::kDamage &&
+      options.calibration_damage == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--allocator ", options.allocator,
+        " needs what compressing each layer alone costs, and --calibration-damage is 0:"
+        " give it a number of texts"));
+  }
   if (options.kv_type == kKvTypeAuto && options.allocator != "damage_curves") {
     return absl::InvalidArgumentError(
         absl::StrCat("--kv-type auto needs --allocator damage_curves, and it is ",

@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<double>> DamageAt(const DamageTable& table, double re
   if (table.rows.empty() || table.retentions.empty()) {
     return absl::FailedPreconditionError(
         "isolated_damage needs what compressing each layer alone costs and the profile has none: "
-        "calibrate with damage_examples above 0, or use another allocator");
+        "calibrate with --calibration-damage (damage_examples), or use another allocator");
   }
   if (retention < table.retentions.front()) {
     return absl::FailedPreconditionError(

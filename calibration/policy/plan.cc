@@ -39,15 +39,15 @@ absl::Status CheckMeasured(const PlanSpec& spec) {
   }
   if (spec.damage.rows.empty() || spec.damage.retentions.empty()) {
     return missing("a profile's measured damage of keeping fewer rows",
-                   "calibrate the model with damage curves");
+                   "calibrate the model with --calibration-damage (damage_examples)");
   }
   const bool chooses =
       spec.choose_types && std::holds_alternative<DamageCurvesAllocator>(spec.allocator);
   if (chooses && (spec.damage.storage.empty() || !spec.kv_shape.known())) {
     return absl::FailedPreconditionError(
         "choosing the type of rows (--kv-type auto) needs a profile's measured damage of storing "
-        "them in fewer bits and there is none: calibrate the model with damage curves and storage, "
-        "or name a type");
+        "them in fewer bits and there is none: calibrate the model with --calibration-damage "
+        "(damage_storage), or name a type");
   }
   return absl::OkStatus();
 }

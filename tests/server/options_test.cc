@@ -181,13 +181,15 @@ TEST(ParseOptions, MakesTheAllocatorThatIsNamed) {
   EXPECT_EQ(with_ripple("inverse_ripple"), Allocator(InverseRippleAllocator{ripple}));
   EXPECT_EQ(with_ripple("shuffled_ripple", {"--shuffle-seed", "5"}),
             Allocator(ShuffledRippleAllocator{ripple, 5}));
-  EXPECT_EQ(with_ripple("isolated_damage", {"--damage-retention", "0.3"}),
-            Allocator(IsolatedDamageAllocator{ripple, 0.3}));
+  EXPECT_EQ(
+      with_ripple("isolated_damage", {"--damage-retention", "0.3", "--calibration-damage", "4"}),
+      Allocator(IsolatedDamageAllocator{ripple, 0.3}));
   EXPECT_EQ(with_ripple("local_response"), Allocator(LocalResponseAllocator{ripple}));
   EXPECT_EQ(made({"--allocator", "sqrt"}), Allocator(SqrtAllocator{}));
   EXPECT_EQ(made({"--allocator", "pyramid", "--pyramid-beta", "9"}),
             Allocator(PyramidAllocator{9}));
-  EXPECT_EQ(made({"--allocator", "damage_curves", "--damage-least-share", "0.5"}),
+  EXPECT_EQ(made({"--allocator", "damage_curves", "--damage-least-share", "0.5",
+                  "--calibration-damage", "4", "--kv-type", "auto"}),
             Allocator(DamageCurvesAllocator{0.5}));
   EXPECT_EQ(made({"--allocator", "multipliers", "--layer-multipliers", "1,0.5,2"}),
             Allocator(MultipliersAllocator{{1, 0.5, 2}}));
@@ -204,6 +206,7 @@ TEST(ParseOptions, MakesTheAllocatorThatIsNamed) {
   refused({"--allocator", "positions", "--layer-positions", "5,0"}, "positions[1] is 0");
   refused({"--layer-positions", "5,x"}, "'5,x' is not numbers between commas");
   refused({"--damage-retention", "1"}, "above 0, below 1");
+  refused({"--allocator", "damage_curves"}, "--calibration-damage is 0");
   refused({"--kv-type", "auto"},
           "--kv-type auto needs --allocator damage_curves, and it is ripple");
 }

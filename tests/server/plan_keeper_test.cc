@@ -105,7 +105,7 @@ TEST_F(PlanKeeperTest, StaysUniformWhereTheProfileLacksWhatTheAllocatorNeeds) {
   const auto plans = *PlanKeeper::Create(spec, Key(), &log_, &metrics_);
   EXPECT_FALSE(plans->Adopt(Measured(Key())));
   EXPECT_EQ(plans->plan()->allocator(), Allocator(UniformAllocator{}));
-  EXPECT_THAT(lines_.back(), HasSubstr("calibrate the model with damage curves"));
+  EXPECT_THAT(lines_.back(), HasSubstr("calibrate the model with --calibration-damage"));
 }
 
 TEST_F(PlanKeeperTest, RefusesAPlanThatNoProfileCouldMake) {

@@ -331,9 +331,9 @@ TEST(PlanTest, SaysWhatIsNotMeasured) {
   EXPECT_THAT(refused(LocalResponseAllocator{}, [](PlanSpec& s) { s.local_response.clear(); }),
               HasSubstr("the local_response allocator needs a profile's local response"));
   EXPECT_THAT(refused(DamageCurvesAllocator{}, [](PlanSpec& s) { s.damage = {}; }),
-              HasSubstr("calibrate the model with damage curves"));
+              HasSubstr("calibrate the model with --calibration-damage"));
   EXPECT_THAT(refused(IsolatedDamageAllocator{}, [](PlanSpec& s) { s.damage.rows.clear(); }),
-              HasSubstr("calibrate the model with damage curves"));
+              HasSubstr("calibrate the model with --calibration-damage"));
   EXPECT_THAT(refused(IsolatedDamageAllocator{.retention = 0.05}, [](PlanSpec&) {}),
               HasSubstr("the smallest that the profile measured is 0.1"));
   EXPECT_THAT(refused(DamageCurvesAllocator{},
@@ -341,7 +341,7 @@ TEST(PlanTest, SaysWhatIsNotMeasured) {
                         s.choose_types = true;
                         s.damage.storage.clear();
                       }),
-              HasSubstr("calibrate the model with damage curves and storage, or name a type"));
+              HasSubstr("(damage_storage), or name a type"));
 }
 
 TEST(PlanTest, ErrorsNameFieldValueAndRange) {

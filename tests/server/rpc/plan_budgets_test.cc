@@ -166,7 +166,7 @@ TEST_F(CalibrationQueriesTest, RefusesBadPlans) {
   request_.mutable_allocator()->mutable_ripple();
   expect("needs a sensitivity profile", absl::StatusCode::kFailedPrecondition);
   request_.mutable_allocator()->mutable_damage_curves();
-  expect("calibrate the model with damage curves", absl::StatusCode::kFailedPrecondition);
+  expect("calibrate the model with --calibration-damage", absl::StatusCode::kFailedPrecondition);
   request_.mutable_allocator()->mutable_multipliers()->add_multipliers(2);
   expect("multipliers has 1 values: must have one for each of the 4 layers");
   request_.mutable_allocator()->mutable_multipliers()->add_multipliers(0);
