@@ -5,6 +5,7 @@ namespace {
 
 // Below so many pairs of row and query head, a few microseconds' work, others are not woken.
 constexpr int64_t kAloneRowHeads = 1024;
+constexpr int64_t kManySplits = 12;
 
 }  // namespace
 
@@ -39,8 +40,11 @@ void DecodeAttention(const DecodeAttentionArgs& args, ThreadPool* pool, Isa isa)
     DecodeAttentionMerge(args, 0, heads, isa);
     return;
   }
-  pool->ParallelFor(
-      items, 1, [&](int64_t begin, int64_t end) { DecodeAttentionPartial(args, begin, end, isa); });
+  // All heads of a split together read memory in order; few splits are dealt out by heads.
+  const int64_t together = items >= kManySplits * args.layout.kv_heads ? args.layout.kv_heads : 1;
+  pool->ParallelFor(items, together, [&](int64_t begin, int64_t end) {
+    DecodeAttentionPartial(args, begin, end, isa);
+  });
   // A merge reads a few hundred floats a split: worth a region only where rows are many.
   const int64_t grain = items > 64 ? args.heads : heads;
   pool->ParallelFor(heads, grain, [&](int64_t begin, int64_t end) {

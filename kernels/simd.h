@@ -67,6 +67,10 @@ RIPPLEKV_INLINE Vec Min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 RIPPLEKV_INLINE Vec IfLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
 }
+/// Whether any lane of a is greater than b's.
+RIPPLEKV_INLINE bool AnyGreater(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ) != 0;
+}
 /// Lanes 1, 0, 3, 2, ...
 RIPPLEKV_INLINE Vec SwapPairs(Vec a) { return {_mm512_permute_ps(a.v, 0xb1)}; }
 /// 2^n from 1.5 * 2^23 + n.
@@ -173,6 +177,10 @@ RIPPLEKV_INLINE Vec Min(Vec a, Vec b) {
 RIPPLEKV_INLINE Vec IfLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+RIPPLEKV_INLINE bool AnyGreater(Vec a, Vec b) {
+  return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ),
+                                         _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ))) != 0;
 }
 RIPPLEKV_INLINE Vec SwapPairs(Vec a) {
   return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)};
@@ -296,6 +304,12 @@ RIPPLEKV_INLINE Vec IfLess(Vec a, Vec b, Vec yes, Vec no) {
   Vec c;
   for (int i = 0; i < 4; ++i) c.q[i] = a.q[i] < b.q[i] ? yes.q[i] : no.q[i];
   return c;
+}
+RIPPLEKV_INLINE bool AnyGreater(Vec a, Vec b) {
+  for (int i = 0; i < kLanes; ++i) {
+    if (a.q[i / 4][i % 4] > b.q[i / 4][i % 4]) return true;
+  }
+  return false;
 }
 RIPPLEKV_INLINE Vec SwapPairs(Vec a) {
   Vec b;
