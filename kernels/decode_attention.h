@@ -37,12 +37,19 @@ struct DecodeAttentionArgs {
   float* workspace = nullptr;               // [DecodeAttentionWorkspaceFloats(args)]
 };
 
-/// out = softmax(q k^T / sqrt(d)) v in fp32; zeros for a sequence without rows. head_dim is at most
-/// kDecodeAttentionMaxHeadDim. Rows are taken in splits of 256 by row number, merged in order, and
-/// every row's score in a fixed order of lanes: a sequence's bits, its mass included, do not depend
-/// on the others, the ranges, the threads or where its pages lie.
+/// out = softmax(q k^T / sqrt(d)) v with fp32 sums and exponentials; zeros for a sequence without
+/// rows. head_dim is at most kDecodeAttentionMaxHeadDim. Rows are taken in splits of 256 by row
+/// number, merged in order, and every row's score in a fixed order of lanes: a sequence's bits, its
+/// mass included, do not depend on the others, the ranges, the threads, where its pages lie or how
+/// many rows they hold.
 ///
-/// Items are all (sequence, KV head, split); rows of a split never cross to another item.
+/// Isa::kV4Dot computes by dot products what is not stored in fp32. Scores: of bf16 keys with the
+/// query to 2^-15, of integer keys with the query in steps of its largest channel / 32512. Values:
+/// bf16 ones with their weights rounded to bf16 (2^-8 at most), integer ones with weights in steps
+/// of the largest of 32 rows / 65535. The others compute in fp32 throughout.
+///
+/// Items are all (sequence, split, KV head), the head fastest; rows of a split never cross to
+/// another item. A range that holds all heads of its splits reads memory in the order of addresses.
 int64_t DecodeAttentionItems(const DecodeAttentionArgs& args);
 size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args);
 /// First all items, then the merge of all (sequence, head): sequences * heads of them. The mass of

@@ -64,7 +64,7 @@ struct FloatRows {
   template <int queries>
   static void Weigh(const Block& values, int head_dim, const float (*p)[kBlockRows], float* sums,
                     Ahead& ahead) {
-    const float(*weights)[kBlockRows] = p;
+    const float (*weights)[kBlockRows] = p;
     alignas(64) float scaled[queries][kBlockRows];
     if constexpr (kRowScale<type>) {
       const float* scales = reinterpret_cast<const float*>(values.params);

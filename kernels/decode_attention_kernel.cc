@@ -1,6 +1,11 @@
 // A split's rows in blocks, all KV heads of an item range at a time: the scores of a block's keys,
 // their exponentials, the weighted values.
 #include "kernels/decode_attention_float.h"
+#if defined(__AVX512VNNI__) && defined(__AVX512BF16__)
+#include "kernels/decode_attention_bf16_dot.h"
+#include "kernels/decode_attention_int4_dot.h"
+#include "kernels/decode_attention_int8_dot.h"
+#endif
 #include "kernels/isa_functions.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
@@ -9,10 +14,19 @@ namespace {
 constexpr int kSplit = kDecodeAttentionSplitRows;
 // What is at work at once stays in the cache.
 constexpr int kQueriesAtOnce = 128;
-constexpr int kFloatsAtOnce = 16384;  // of queries
+constexpr int kFloatsAtOnce = 16384;  // of queries, channels rounded up to 64
 /// A score may pass the number that the softmax subtracts by so much before it is raised.
 constexpr float kMostAbove = 30;
 constexpr float kLowest = -3.4028234663852886e38f;
+
+// What a block of rows of a type is scored and weighed by.
+#if defined(__AVX512VNNI__) && defined(__AVX512BF16__)
+template <KvType type>
+using RowsOf = DotRows<type>;
+#else
+template <KvType type>
+using RowsOf = FloatRows<type>;
+#endif
 
 struct KeyFunctions {
   void (*prepare)(const float* q, int head_dim, float scale, float* out);
@@ -30,16 +44,14 @@ template <typename Rows>
 KeyFunctions KeysAs() {
   KeyFunctions f;
   f.prepare = Rows::PrepareQuery;
-  Unroll<kMaxQueries>(
-      [&](auto i) { f.score[i.value] = Rows::template Score<i.value + 1>; });
+  Unroll<kMaxQueries>([&](auto i) { f.score[i.value] = Rows::template Score<i.value + 1>; });
   return f;
 }
 template <typename Rows>
 ValueFunctions ValuesAs() {
   ValueFunctions f;
   f.sum_floats = Rows::SumFloats;
-  Unroll<kMaxQueries>(
-      [&](auto i) { f.weigh[i.value] = Rows::template Weigh<i.value + 1>; });
+  Unroll<kMaxQueries>([&](auto i) { f.weigh[i.value] = Rows::template Weigh<i.value + 1>; });
   f.finish = Rows::Finish;
   return f;
 }
@@ -49,26 +61,26 @@ KeyFunctions KeysOf(KvType type) {
     case KvType::kF32:
       return KeysAs<FloatRows<KvType::kF32>>();
     case KvType::kBf16:
-      return KeysAs<FloatRows<KvType::kBf16>>();
+      return KeysAs<RowsOf<KvType::kBf16>>();
     case KvType::kInt8:
-      return KeysAs<FloatRows<KvType::kInt8>>();
+      return KeysAs<RowsOf<KvType::kInt8>>();
     case KvType::kInt4:
       break;
   }
-  return KeysAs<FloatRows<KvType::kInt4>>();
+  return KeysAs<RowsOf<KvType::kInt4>>();
 }
 ValueFunctions ValuesOf(KvType type) {
   switch (type) {
     case KvType::kF32:
       return ValuesAs<FloatRows<KvType::kF32>>();
     case KvType::kBf16:
-      return ValuesAs<FloatRows<KvType::kBf16>>();
+      return ValuesAs<RowsOf<KvType::kBf16>>();
     case KvType::kInt8:
-      return ValuesAs<FloatRows<KvType::kInt8>>();
+      return ValuesAs<RowsOf<KvType::kInt8>>();
     case KvType::kInt4:
       break;
   }
-  return ValuesAs<FloatRows<KvType::kInt4>>();
+  return ValuesAs<RowsOf<KvType::kInt4>>();
 }
 
 /// Query heads of KV heads [kv_head, kv_head + kv_heads) of one split.
@@ -149,7 +161,8 @@ struct Attention {
         }
       }
       for (int i = 0; i < heads; ++i) {
-        Exponentials(i, rows.count, row, weights == nullptr ? nullptr : weights + in_group(i) * kSplit);
+        Exponentials(i, rows.count, row,
+                     weights == nullptr ? nullptr : weights + in_group(i) * kSplit);
       }
       for (int h = 0; h < part.kv_heads; ++h) {
         const Block block = rows.Of(layout.v, part.kv_head + h, &work.gathered);
@@ -157,8 +170,8 @@ struct Attention {
         for (int g = 0; g < part.queries; g += kMaxQueries) {
           const int n = part.queries - g < kMaxQueries ? part.queries - g : kMaxQueries;
           const int i = h * part.queries + g;
-          values.weigh[n - 1](block, d, work.p + i, work.sums + static_cast<int64_t>(i) * sum_floats,
-                              ahead);
+          values.weigh[n - 1](block, d, work.p + i,
+                              work.sums + static_cast<int64_t>(i) * sum_floats, ahead);
         }
       }
     }
@@ -234,8 +247,8 @@ void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int6
   const int group = args.heads / layout.kv_heads;
   const int64_t stride = layout.head_dim + 2;
   float* const all_weights = args.workspace + DecodeAttentionItems(args) * group * stride;
-  const int padded = Padded(layout.head_dim);
-  const int most = kFloatsAtOnce / padded < kQueriesAtOnce ? kFloatsAtOnce / padded : kQueriesAtOnce;
+  const int fit = kFloatsAtOnce / ((layout.head_dim + 63) / 64 * 64);
+  const int most = fit < kQueriesAtOnce ? fit : kQueriesAtOnce;
   Work work;
   const ValueFunctions values = ValuesOf(layout.v.type);
   Attention attention = {args,
@@ -259,18 +272,18 @@ void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int6
     // Most often the same thread goes on with the item that follows, whoever calls.
     Items following = items;
     const BlockRows next = following.Seek(i + part.kv_heads) ? following.rows(kBlockRows)
-                                                            : BlockRows{&layout, &s, 0, 0};
+                                                             : BlockRows{&layout, &s, 0, 0};
     const bool weigh = s.mass != nullptr && split.first + split.count > s.mass_first_row;
     for (part.first_query = 0; part.first_query < group; part.first_query += most) {
       const int rest = group - part.first_query;
       part.queries = rest < most ? rest : most;
       const int64_t query = i * group + part.first_query;
-      attention.Attend(
-          split, next, part,
-          args.q + (static_cast<int64_t>(items.sequence) * args.heads +
-                    static_cast<int64_t>(part.kv_head) * group + part.first_query) *
-                       layout.head_dim,
-          args.workspace + query * stride, weigh ? all_weights + query * kSplit : nullptr);
+      attention.Attend(split, next, part,
+                       args.q + (static_cast<int64_t>(items.sequence) * args.heads +
+                                 static_cast<int64_t>(part.kv_head) * group + part.first_query) *
+                                    layout.head_dim,
+                       args.workspace + query * stride,
+                       weigh ? all_weights + query * kSplit : nullptr);
     }
     i += part.kv_heads;
   }

@@ -50,6 +50,7 @@ RIPPLEKV_DECLARE_KERNELS(isa_v3)
 RIPPLEKV_DECLARE_KERNELS(isa_v4)
 
 namespace isa_v4dot {
+void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t begin, int64_t end);
 void KeyScoresPart(const KeyScoresArgs& args, int head, int query_begin, int query_end,
                    float* scratch, float* sums);
 void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);
