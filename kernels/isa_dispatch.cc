@@ -54,7 +54,8 @@ void PanelLinear(const PanelMatrix& w, const LinearInput& input, float* y, int64
 void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t item_begin, int64_t item_end,
                             Isa isa) {
   ForIsa(isa, isa_base::DecodeAttentionPartial, isa_v3::DecodeAttentionPartial,
-         isa_v4::DecodeAttentionPartial, isa_v4dot::DecodeAttentionPartial)(args, item_begin, item_end);
+         isa_v4::DecodeAttentionPartial,
+         isa_v4dot::DecodeAttentionPartial)(args, item_begin, item_end);
 }
 
 void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end, Isa isa) {

@@ -365,6 +365,44 @@ TEST(DecodeAttentionTest, MassAgreesWithDoublePrecision) {
   }
 }
 
+// Scores far above those of the rows before them lower what these have left.
+TEST(DecodeAttentionTest, MassOfScoresThatRise) {
+  std::mt19937 random(14);
+  Cache cache(random, {KvType::kF32, 2, 1, 16, 8}, {600});
+  for (float& q : cache.q_) q *= 200;
+  cache.WantMass({true}, {0});
+  const std::vector<double> expected = cache.ExpectedMass(0, 0);
+  for (Isa isa : SupportedIsas()) {
+    std::vector<float> out;
+    const std::vector<float> mass = cache.RunForMass(isa, nullptr, 0, 1, &out)[0];
+    for (size_t r = 0; r < expected.size(); ++r) ASSERT_NEAR(mass[r], expected[r], 1e-3) << r;
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(out[i], cache.Expected(0, static_cast<int>(i / 16))[i % 16], 1e-3);
+    }
+  }
+}
+
+// A row that holds what is not finite reads as NaN throughout.
+TEST(DecodeAttentionTest, IntegerRowsThatAreNotFiniteSpoilTheirHead) {
+  for (KvType type : {KvType::kInt8, KvType::kInt4}) {
+    for (bool keys : {true, false}) {
+      std::mt19937 random(15);
+      Cache cache(random, {type, 4, 2, 64, 32}, {300});
+      const KvSide& side = keys ? cache.layout_.k : cache.layout_.v;
+      const std::vector<float> row(64, INFINITY);
+      std::byte* const page = cache.page_lists_[0][3];
+      EncodeKvRow(type, row.data(), 64, page + cache.layout_.RowOffset(side, 1, 5),
+                  page + cache.layout_.ParamOffset(side, 1, 5));
+      for (Isa isa : SupportedIsas()) {
+        const std::vector<float> out = cache.Run(isa);
+        for (size_t i = 0; i < out.size(); ++i) {
+          ASSERT_EQ(std::isnan(out[i]), i >= 2 * 64) << KvTypeName(type) << " " << i;
+        }
+      }
+    }
+  }
+}
+
 // With and without, in any company, which may want it or not, on any threads and pages; and the
 // output is the same as without.
 TEST(DecodeAttentionTest, MassBitsDoNotDependOnBatchThreadsOrPages) {
