@@ -1,5 +1,6 @@
 #include "tests/kernels/device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -31,7 +32,8 @@ class CpuDevice : public Device {
   absl::Status DecodeAttention(DecodeAttentionArgs args, const DecodeAttentionBounds&) override {
     std::vector<float> workspace(DecodeAttentionWorkspaceFloats(args));
     args.workspace = workspace.data();
-    ripplekv::DecodeAttention(args, nullptr);
+    // The build that computes in fp32 as a GPU does.
+    ripplekv::DecodeAttention(args, nullptr, std::min(BestIsa(), Isa::kV4));
     return absl::OkStatus();
   }
 };
