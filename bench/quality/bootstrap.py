@@ -6,17 +6,18 @@ SEED, RESAMPLES = 20260808, 10_000
 
 
 def interval(statistic, *samples, level=0.95, seed=SEED, resamples=RESAMPLES):
-    """statistic of arrays [..., documents] along the last axis: its value and the bounds. Samples are resampled together:
+    """statistic of samples [..., documents] along the last axis: its value and the bounds. Samples are resampled together:
     they are of the same documents."""
     arrays = [np.asarray(sample, dtype=np.float64) for sample in samples]
-    count = len(arrays[0])
-    if count == 0 or any(len(a) != count for a in arrays):
-        raise ValueError(f"paired samples of {', '.join(str(len(a)) for a in arrays)} documents")
+    counts = [a.shape[-1] for a in arrays]
+    count = counts[0]
+    if count == 0 or len(set(counts)) > 1:
+        raise ValueError(f"paired samples of {', '.join(map(str, counts))} documents")
     value = float(statistic(*arrays))
     if count == 1:
         return {"value": value, "documents": 1}
     chosen = np.random.default_rng(seed).integers(0, count, (resamples, count))
-    drawn = statistic(*(a[chosen] for a in arrays))
+    drawn = statistic(*(a[..., chosen] for a in arrays))
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return {"value": value, "low": float(low), "high": float(high), "documents": count}
 

@@ -1,6 +1,7 @@
 """The quality bench: what compressing the cache changes in a model's output, measured through the API.
 
     .venv/bin/python bench/quality documents     KL and top-1 agreement on held-out documents
+    .venv/bin/python bench/quality damage        KL where one layer alone is compressed, beside the profile
     .venv/bin/python bench/quality ruler         six synthetic tasks of RULER
     .venv/bin/python bench/quality retrieval     facts hidden in prose, that the full cache finds
     .venv/bin/python bench/quality longbench     LongBench from local files
@@ -23,6 +24,7 @@ from tqdm import tqdm
 
 from . import (
     answers_tasks,
+    damage_task,
     draw,
     fidelity_task,
     lm_eval_task,
@@ -45,6 +47,8 @@ def jobs_of(options, client, model, results):
         if max(options.lengths) + options.tokens > longest:
             raise ValueError(f"--lengths and --tokens: more than the model's {longest} positions")
         return list(fidelity_task.jobs(options, client, tokens))
+    if options.command == "damage":
+        return list(damage_task.jobs(options, client, tokens, model.model.layers))
     if options.command == "ruler":
         return list(answers_tasks.ruler_jobs(options, client, tokens))
     if options.command == "retrieval":
@@ -55,6 +59,7 @@ def jobs_of(options, client, model, results):
     return list(perplexity_task.jobs(options, client, tokens))
 
 
+TITLES = {method.name: method.title for method in methods.ALL}
 SUMMARIES = {
     "documents": (fidelity_task.summary, report.fidelity),
     "ruler": (answers_tasks.summary, report.answers),
@@ -86,29 +91,38 @@ def measure(options, client, model, profile):
         return settings, measured
 
 
-def write(options, settings, measured, command):
+def told(options, measured, profile):
+    """The summary, and its tables."""
+    if options.command == "damage":
+        summary = damage_task.summary(measured, profile)
+        return summary, report.damage(summary)
     summarise, tables = SUMMARIES[options.command]
-    titles = {method.name: method.title for method in methods.ALL}
     summary = summarise(measured)
+    return summary, tables(summary, TITLES)
+
+
+def write(options, settings, measured, profile, command):
+    summary, tables = told(options, measured, profile)
     result = {
         "title": options.title, "command": command, "quick": options.quick, "settings": settings,
         "options": {name: value for name, value in vars(options).items() if name not in ("corpus", "small", "default_of", "methods", "sizing", "title")},
-        "methods": {method.name: {"title": method.title, "kv": method.kv} for method in options.methods},
+        "methods": {m.name: {"title": m.title, "kv": m.kv} for m in getattr(options, "methods", [])},
         "summary": summary, "results": [{"key": key, **value} for key, value in measured.items()],
     }  # fmt: skip
     (options.out / "results.json").write_text(json.dumps(result, indent=1, default=str) + "\n", encoding="utf-8")
-    text = report.markdown(result, tables(summary, titles))
+    text = report.markdown(result, tables)
     (options.out / "results.md").write_text(text, encoding="utf-8")
     print(text)
-    if options.command == "documents" and pictures():
-        for length in options.lengths:
-            draw.kl_against_bytes(summary, titles, length, options.out / f"kl-{length}.png")
-
-
-def pictures():
+    if options.command not in ("documents", "damage"):
+        return
     if not draw.available():
         print(draw.MISSING, file=sys.stderr)
-    return draw.available()
+    elif options.command == "documents":
+        for length in options.lengths:
+            draw.kl_against_bytes(summary, TITLES, length, options.out / f"kl-{length}.png")
+    elif profile is not None:
+        rho = summary["correlations"]["sensitivity"]
+        draw.damage(summary["sensitivity"], summary["damage"], rho, options.out / "damage.png")
 
 
 def run(options, command):
@@ -121,7 +135,7 @@ def run(options, command):
         if options.command == "lm-eval":
             return lm_eval_task.run(options, client.address, command)
         settings, measured = measure(options, client, model, profile)
-        write(options, settings, measured, command)
+        write(options, settings, measured, profile, command)
     print(f"written to {options.out}", file=sys.stderr)
     return True
 

@@ -5,18 +5,22 @@ import functools
 from . import bootstrap, methods, texts
 
 
-def jobs(options, client, tokens):
-    """(key, measure) of every document, method and size."""
-    found = texts.documents(options.documents, options.corpus)
+def picked(options, tokens, needed):
+    """The documents that are measured, each with its first `needed` tokens or more."""
 
     def long_enough(document):
-        if len(document.text) < 2 * (max(options.lengths) + options.tokens):
+        if len(document.text) < 2 * needed:
             return None
-        ids = tokens.text(document.text[: 12 * (max(options.lengths) + options.tokens)])
-        return ids if len(ids) >= max(options.lengths) + options.tokens else None
+        ids = tokens.text(document.text[: 12 * needed])
+        return ids if len(ids) >= needed else None
 
-    picked = texts.chosen(found, options.split, options.count, long_enough)
-    for document, ids in picked:
+    found = texts.documents(options.documents, options.corpus)
+    return texts.chosen(found, options.split, options.count, long_enough)
+
+
+def jobs(options, client, tokens):
+    """(key, measure) of every document, method and size."""
+    for document, ids in picked(options, tokens, max(options.lengths) + options.tokens):
         for length in options.lengths:
             for method, fraction in methods.cells(options.methods, options.fractions):
                 kv = options.sizing.kv(method, fraction)

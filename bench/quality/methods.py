@@ -11,18 +11,17 @@ class Method:
     sized: bool = True  # False: keeps every position, whatever the size
 
 
-def snapkv(**more):
-    return {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX", **more}}
+UNIFORM = {"uniform": {}}
+SNAPKV = {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX"}}
 
 
 def ripple(r):
-    return {"allocator": {"ripple": {"r": r}}, "selector": snapkv()}
+    return {"allocator": {"ripple": {"r": r}}, "selector": SNAPKV}
 
 
-UNIFORM = {"uniform": {}}
 ALL = (
     Method("full", "every position", {"size": {"full": {}}}, sized=False),
-    Method("snapkv", "SnapKV, uniform", {"allocator": UNIFORM, "selector": snapkv()}),
+    Method("snapkv", "SnapKV, uniform", {"allocator": UNIFORM, "selector": SNAPKV}),
     *(Method(f"ripple-{r:g}", f"ripple, r {r:g}", ripple(r)) for r in (1.25, 1.5, 1.75, 3.0, 8.0)),
 )
 METHODS = {method.name: method for method in ALL}

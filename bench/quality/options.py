@@ -98,6 +98,15 @@ def parser(description):
     sub.add_argument("--tokens", type=positive(int), default=64, help="teacher-forced after the prompt (default: 64)")
     sub.add_argument("--count", type=positive(int), default=44, help="documents (default: 44)")
 
+    sub = command("damage", "Damage of each layer alone", {"length": 256, "tokens": 16, "count": 2})
+    documented(sub)
+    sub.add_argument("--length", type=positive(int), default=1024, help="of prompts, tokens (default: 1024)")
+    sub.add_argument(
+        "--fraction", type=fraction, default=0.1, help="of positions that the one layer keeps (default: 0.1)"
+    )
+    sub.add_argument("--tokens", type=positive(int), default=64, help="teacher-forced after the prompt (default: 64)")
+    sub.add_argument("--count", type=positive(int), default=44, help="documents (default: 44)")
+
     sub = command("ruler", "RULER's synthetic tasks", {"lengths": [1024], "samples": 1})
     compared(sub)
     asked(sub)
@@ -161,7 +170,12 @@ def flag_of(text):
 
 
 # What a task's figures depend on, beside the server.
-SETTINGS = {"documents": ("tokens",), "perplexity": ("file", "length", "tokens"), "longbench": ("data", "prompts")}
+SETTINGS = {
+    "documents": ("tokens",),
+    "damage": ("tokens",),
+    "perplexity": ("file", "length", "tokens"),
+    "longbench": ("data", "prompts"),
+}
 
 
 def prepare(options):

@@ -65,6 +65,16 @@ def perplexity(summary, titles):
     return [table(rows)]
 
 
+def damage(summary):
+    sensitivity = summary.get("sensitivity")
+    rows = [["layer", "damage alone, mean KL, nats", *(["sensitivity, nats"] if sensitivity else [])]]
+    for layer, interval in enumerate(summary["damage"]):
+        rows.append([layer, figure(interval), *([f"{sensitivity[layer]:.3g}"] if sensitivity else [])])
+    correlations = [["rank correlation of the damage with", "Spearman"]]
+    correlations += [[name, figure(interval)] for name, interval in summary["correlations"].items()]
+    return [table(correlations), table(rows)]
+
+
 def markdown(result, parts):
     head = [f"# {result['title']}: {result['settings']['model']}"]
     if result["quick"]:

@@ -1,10 +1,12 @@
 """What is told of results, from results made up by hand."""
 
 import re
+import types
 
+import numpy as np
 import pytest
 
-from quality import answers_tasks, fidelity_task, methods, perplexity_task, report
+from quality import answers_tasks, bootstrap, damage_task, fidelity_task, methods, perplexity_task, report
 
 TITLES = {method.name: method.title for method in methods.ALL}
 
@@ -80,3 +82,27 @@ def test_methods():
     ]  # fmt: skip
     with pytest.raises(ValueError, match="no method snap; there are full, snapkv"):
         methods.named(["snap"])
+
+
+def test_damage_of_each_layer_alone():
+    rng = np.random.default_rng(2)
+    values = rng.gamma(2.0, 1.0, (5, 12)) * np.array([1, 4, 2, 16, 8])[:, None]
+    results = {(64, 0.1, f"d{d:02}", layer): {"mean_kl": values[layer, d]} for d in range(12) for layer in range(5)}
+    profile = types.SimpleNamespace(layers=[types.SimpleNamespace(mean_kl=k) for k in (0.1, 0.3, 0.2, 0.5, 0.4)])
+    summary = damage_task.summary(results, profile)
+    assert [d["value"] for d in summary["damage"]] == pytest.approx(values.mean(1))
+    # By a plain loop over the same resamples.
+    chosen = np.random.default_rng(bootstrap.SEED).integers(0, 12, (2000, 12))
+    for name, signal in (("sensitivity", [0.1, 0.3, 0.2, 0.5, 0.4]), ("layer index", range(5))):
+        rhos = []
+        for row in chosen:
+            a, b = (np.argsort(np.argsort(x)) for x in (signal, values[:, row].mean(1)))
+            rhos.append(1 - 6 * ((a - b) ** 2).sum() / (5 * 24))
+        found = summary["correlations"][name]
+        a, b = (np.argsort(np.argsort(x)) for x in (signal, values.mean(1)))
+        assert found["value"] == pytest.approx(1 - 6 * ((a - b) ** 2).sum() / (5 * 24))
+        assert [found["low"], found["high"]] == pytest.approx(np.quantile(rhos, [0.025, 0.975]))
+    assert summary["correlations"]["sensitivity"]["value"] > 0.8
+    assert "sensitivity" not in damage_task.summary(results, None)
+    text = "\n".join(report.damage(summary))
+    assert "| sensitivity | " in text and text.count("\n| ") == 2 + 5 + 1
