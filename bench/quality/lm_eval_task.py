@@ -46,7 +46,7 @@ def evaluated(model, arguments, folder):
 
     found = lm_eval.simple_evaluate(
         model=model, model_args=arguments, tasks=list(TASKS), task_manager=TaskManager(include_path=str(folder), include_defaults=False),
-        log_samples=True, bootstrap_iters=0, batch_size=1, random_seed=None,
+        log_samples=True, bootstrap_iters=0, batch_size=16, random_seed=None,
     )  # fmt: skip
     return {task: sorted(found["samples"][task], key=lambda s: s["doc_id"]) for task in TASKS}
 

@@ -1,6 +1,7 @@
 """The ways to compress that are compared, as what a request says of them."""
 
 import dataclasses
+import math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,14 +16,31 @@ UNIFORM = {"uniform": {}}
 SNAPKV = {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX"}}
 
 
-def ripple(r):
-    return {"allocator": {"ripple": {"r": r}}, "selector": SNAPKV}
+def ripple(r, signal_map="SIGNAL_MAP_MIN_MAX"):
+    return {"r": r, "map": signal_map}
+
+
+def by(allocator, selector=SNAPKV, **more):
+    return {"allocator": allocator, "selector": selector, **more}
 
 
 ALL = (
     Method("full", "every position", {"size": {"full": {}}}, sized=False),
-    Method("snapkv", "SnapKV, uniform", {"allocator": UNIFORM, "selector": SNAPKV}),
-    *(Method(f"ripple-{r:g}", f"ripple, r {r:g}", ripple(r)) for r in (1.25, 1.5, 1.75, 3.0, 8.0)),
+    Method("snapkv", "SnapKV, uniform", by(UNIFORM)),
+    # How many rows a layer: allocators, with SnapKV.
+    Method("pyramid", "PyramidKV, beta 20", by({"pyramid": {"beta": 20}})),
+    *(Method(f"ripple-{r:g}", f"ripple, r {r:g}", by({"ripple": ripple(r)})) for r in (1.25, 1.5, 1.75, 3.0, 8.0)),
+    Method("ripple-log-8", "ripple, r 8, of logarithms", by({"ripple": ripple(8.0, "SIGNAL_MAP_LOG")})),
+    Method("ripple-rank-8", "ripple, r 8, of ranks", by({"ripple": ripple(8.0, "SIGNAL_MAP_RANK")})),
+    Method("sqrt", "square root of the sensitivity", by({"sqrt": {}})),
+    Method("inverse-1.5", "inverse ripple, r 1.5 (control)", by({"inverse_ripple": {"ripple": ripple(1.5)}})),
+    Method(
+        "shuffled-1.5", "shuffled ripple, r 1.5 (control)", by({"shuffled_ripple": {"ripple": ripple(1.5), "seed": 1}})
+    ),
+    Method("inverse-8", "inverse ripple, r 8 (control)", by({"inverse_ripple": {"ripple": ripple(8.0)}})),
+    Method("shuffled-8", "shuffled ripple, r 8 (control)", by({"shuffled_ripple": {"ripple": ripple(8.0), "seed": 1}})),
+    # What a request gets that says nothing but a size.
+    Method("server", "the server's own plan", {}),
 )
 METHODS = {method.name: method for method in ALL}
 BASELINE = "snapkv"
@@ -36,7 +54,8 @@ def named(names):
 
 
 class Sizing:
-    """Sizes as shares of what all rows of a prompt take as the server stores them by itself."""
+    """Sizes in bytes: shares of what all rows of a prompt take as the server stores them by itself. They hold for every
+    method, whatever it stores rows in."""
 
     def __init__(self, layers, row_bytes):
         self._layers, self._row_bytes = layers, row_bytes
@@ -45,7 +64,12 @@ class Sizing:
         """A request's kv as a function of the tokens that are compressed."""
         if not method.sized:
             return lambda tokens: method.kv
-        return lambda tokens: {**method.kv, "size": {"retention": fraction}}
+
+        def kv(tokens):
+            rows = self._layers * math.floor(fraction * tokens)
+            return {**method.kv, "size": {"total_bytes": max(1, rows) * self._row_bytes}}
+
+        return kv
 
 
 def cells(methods, fractions):

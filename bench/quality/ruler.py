@@ -177,18 +177,18 @@ def cwe_parts(text):
 
 def cwe(seed, length):
     words = sorted({*NOUNS, *ADJECTIVES, *VERBS})
-    often, seldom = (6, 1) if length < 4096 else (30, 3)
+    # How often common and other words appear; and in the worked example, with its number of other words.
+    often, seldom, shown_often, shown_seldom, shown = (6, 1, 3, 1, 10) if length < 4096 else (30, 3, 10, 3, 30)
 
     def item(n):
         rng = generator(*seed)
         pool = rng.sample(words, len(words))
-        if 14 + 10 + n > len(pool):
+        if 10 + shown + 10 + n > len(pool):
             raise ValueError(
                 f"cwe of {length} tokens takes more than the {len(pool)} words there are: choose a shorter length"
             )
-        example_common, example_rare, pool = pool[:10], pool[10:14], pool[14:]
-        # 10 words 10 times and 4 words 3 times: the example stays short.
-        head, ask, answer = cwe_parts(word_list(rng, example_common, example_rare, 10, 3))
+        example_common, example_rare, pool = pool[:10], pool[10 : 10 + shown], pool[10 + shown :]
+        head, ask, answer = cwe_parts(word_list(rng, example_common, example_rare, shown_often, shown_seldom))
         example = head + ask + answer + " " + ", ".join(example_common) + "\n\n"
         common, rare = pool[:10], pool[10 : 10 + n]
         head, ask, answer = cwe_parts(word_list(rng, common, rare, often, seldom))

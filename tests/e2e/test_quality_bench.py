@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from conftest import BUILD, SOURCE
+from quality import methods
 from tiny_model import write_tiny_llama
 
 LONGBENCH = SOURCE / "tests" / "bench" / "quality" / "longbench"
@@ -56,12 +57,18 @@ def test_perplexity_goes_on_where_it_was(run_bench, tmp_path):
     assert "results of other settings (file was" in done.stderr
 
 
-def test_fidelity_on_documents(run_bench, tmp_path):
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
     for i in range(12):
-        (tmp_path / f"{i}.txt").write_text(
+        (folder / f"{i}.txt").write_text(
             f"Document {i} has its own beginning, and then goes on like the others do. " * 8
         )
-    words = ["--documents", tmp_path, "--count", "3", "--methods", "full", "snapkv", "ripple-8"]
+    return folder
+
+
+def test_fidelity_on_documents(run_bench, documents):
+    words = ["--documents", documents, "--count", "3", "--methods", "full", "snapkv", "ripple-8"]
     _, out = run_bench("documents", *words, out="documents")
     result = read(out)
     full, snapkv, ripple = (
@@ -77,6 +84,22 @@ def test_fidelity_on_documents(run_bench, tmp_path):
     assert not names & {r["document"] for r in read(out)["results"]}
     done, _ = run_bench("documents", *words, "--count", "12", out="many", expect=1)
     assert "documents of the held-out split are long enough, 12 are asked for" in done.stderr
+
+
+def test_every_method_gets_its_bytes(run_bench, documents):
+    # Not in the order of the default, which --quick would shorten.
+    words = ["--documents", documents, "--count", "1", "--methods", *reversed(methods.METHODS)]
+    _, out = run_bench("documents", *words, out="every")
+    shares = {e["method"]: e["bytes_share"] for e in read(out)["summary"]}
+    assert shares.pop("full") == 1 and len(shares) == len(methods.METHODS) - 1
+    assert all(0.29 < share <= 0.3 for share in shares.values()), shares
+
+
+def test_damage_of_each_layer(run_bench, documents):
+    _, out = run_bench("damage", "--documents", documents, out="damage")
+    summary = read(out)["summary"]
+    assert len(summary["damage"]) == 4 and all(d["value"] > 0 and d["documents"] == 2 for d in summary["damage"])
+    assert set(summary["correlations"]) == {"sensitivity", "layer index"}
 
 
 def test_longbench_from_local_files(run_bench):

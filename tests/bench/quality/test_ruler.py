@@ -78,8 +78,8 @@ def test_variable_tracking():
     )
 
 
-@pytest.mark.parametrize("length, often, seldom", [(1024, 6, 1), (4096, 30, 3)])
-def test_common_words(length, often, seldom):
+@pytest.mark.parametrize("length, often, seldom, shown", [(1024, 6, 1, 10 * 3 + 10), (4096, 30, 3, 10 * 10 + 30 * 3)])
+def test_common_words(length, often, seldom, shown):
     item = ruler.make_item("cwe", length, 2, count_words)
     listed = item.question[item.question.rindex("Below is") : item.split]
     entries = re.findall(r"(\d+)\. (\w+)", listed)
@@ -87,6 +87,8 @@ def test_common_words(length, often, seldom):
     counts = collections.Counter(word for _, word in entries)
     assert {word for word, n in counts.items() if n == often} == set(item.references) and len(item.references) == 10
     assert {n for word, n in counts.items() if word not in item.references} == {seldom}
+    example = re.findall(r"\d+\. (\w+)", item.question[: item.question.rindex("Below is")])
+    assert len(example) == shown and not set(example) & set(counts)
 
 
 def test_frequent_words():

@@ -105,4 +105,25 @@ def test_damage_of_each_layer_alone():
     assert summary["correlations"]["sensitivity"]["value"] > 0.8
     assert "sensitivity" not in damage_task.summary(results, None)
     text = "\n".join(report.damage(summary))
-    assert "| sensitivity | " in text and text.count("\n| ") == 2 + 5 + 1
+    assert "| sensitivity | " in text and len(text.splitlines()) == 4 + 7
+
+
+def test_every_method_is_a_request():
+    from service import stubs
+
+    d = stubs().decode
+    for method in methods.ALL:
+        kv = methods.Sizing(30, 772).kv(method, 0.1)(1024)
+        assert d.KvParams(**kv).HasField("size")
+        assert (kv["size"] == {"total_bytes": 30 * 102 * 772}) == method.sized
+
+
+def test_every_allocator_is_compared():
+    from service import stubs
+
+    allocators = {name for method in methods.ALL for name in method.kv.get("allocator", {})}
+    # Those whose shares a request lists are no methods.
+    listed = {"multipliers", "positions"}
+    measured_apart = {"isolated_damage", "local_response", "damage_curves"}
+    every = {field.name for field in stubs().profile.Allocator.DESCRIPTOR.fields}
+    assert allocators | listed | measured_apart == every

@@ -31,9 +31,10 @@ _CHANNEL_OPTIONS = (
     # A server that is just starting is found soon after it listens.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A server that vanished without closing the connection is noticed within a minute.
+    # A server that vanished without closing the connection is noticed; one on a machine that is busy beyond its means gets
+    # the time to say that it is there.
     ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 60_000),
 )
 
 

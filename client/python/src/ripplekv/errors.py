@@ -109,7 +109,7 @@ def error_of(error: grpc.RpcError, address: str) -> RippleKVError:
                 info = error_details_pb2.ResourceInfo.FromString(detail.value)
                 resource = (info.resource_type, info.resource_name)
     if code == grpc.StatusCode.UNAVAILABLE and not answered and not request_id:
-        message = f"no server can be reached at {address} ({message})"
+        message = f"no answer from a server at {address} ({message})"
     return _BY_CODE.get(code, RippleKVError)(
         code,
         message,
