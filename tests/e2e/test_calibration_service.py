@@ -506,11 +506,24 @@ def test_plan_budgets_edges(server):
 
 def test_generate_keeps_what_plan_budgets_says(server):
     prompt = [32 + i * 7 % 90 for i in range(700)]
-    for fields in ({}, {"size": {"retention": 0.4}}, {"allocator": {"ripple": {"r": 20.0}}}):
+    for fields in (
+        {},
+        {"size": {"retention": 0.4}},
+        {"size": {"total_bytes": 400_000}},
+        {"allocator": {"ripple": {"r": 20.0, "map": "SIGNAL_MAP_LOG"}}},
+        {"allocator": {"sqrt": {}}},
+        {"allocator": {"inverse_ripple": {"ripple": {"r": 4.0}}}},
+        {"allocator": {"shuffled_ripple": {"ripple": {"r": 4.0}, "seed": 3}}},
+        {"allocator": {"pyramid": {}}},
+        {"allocator": {"multipliers": {"multipliers": [4, 1, 2, 1]}}},
+        {"allocator": {"positions": {"positions": [400, 50, 60, 70]}}},
+        {"allocator": {"ripple": {"r": 20.0}}},
+    ):
         planned = budgets(server, prompt_tokens=len(prompt), **fields)
         cache = generate(server, token_ids={"ids": prompt}, kv=fields, stopping={"max_tokens": 1})[3].cache
         assert [layer.positions_kept for layer in cache.layers] == [layer.positions for layer in planned.layers]
         assert cache.kv_bytes == planned.kv_bytes and cache.full_kv_bytes == planned.full_kv_bytes
+        assert fields.get("size", {}).get("total_bytes", cache.kv_bytes) >= cache.kv_bytes
     assert len({layer.positions for layer in planned.layers}) > 1
 
 
@@ -540,6 +553,17 @@ def test_without_a_profile(start_server, tiny_model_path):
         generate(server, text="x", kv={"allocator": {"ripple": {}}})
     assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
     assert "uniform" in refused.value.details()
+    for kv in (
+        {"allocator": {"damage_curves": {}}},
+        {"allocator": {"local_response": {}}},
+        {"size": {"target_mean_kl": 0.05}},
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            generate(server, text="x" * 600, kv=kv)
+        assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION, kv
+    with pytest.raises(grpc.RpcError) as refused:
+        generate(server, text="x", kv={"allocator": {"positions": {"positions": [50] * LAYERS}}, "size": {"full": {}}})
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_it_serves_with_the_uniform_plan_until_the_profile_is_there(start_server, tiny_model_path):
