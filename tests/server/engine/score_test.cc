@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -266,6 +268,97 @@ TEST_F(ScoreTest, TheReferenceIsAsItWasComputed) {
   }
 }
 
+// Both whole distributions, a token at a time, from scores without a reference: the oracle of KL
+// and agreement.
+TEST_F(ScoreTest, DivergenceIsThatOfTheWholeDistributions) {
+  StartTiny();
+  const std::vector<int32_t> prompt = TinyTokens(260, 24);
+  const std::vector<int32_t> continuation = TinyTokens(300, 25);
+  const int vocab = weights_->config().vocab;
+  ScoreRequest request;
+  request.prompt = prompt;
+  request.reference = true;
+  request.kv.size = Retention{0.2};
+  request.continuations = {continuation};
+  const ScoreResult result = MustScore(request);
+  const ContinuationScore& score = result.continuations[0];
+  ExpectConsistent(score, continuation);
+
+  // log p of every token after the first `at` of the continuation.
+  const auto distribution = [&](size_t at, const Size& size) {
+    std::vector<double> log_probs;
+    while (static_cast<int>(log_probs.size()) < vocab) {
+      ScoreRequest all;
+      all.prompt = prompt;
+      all.kv.size = size;
+      const auto begin = static_cast<int32_t>(log_probs.size());
+      for (int32_t id = begin; id < std::min(vocab, begin + 200); ++id) {
+        all.continuations.emplace_back(continuation.begin(), continuation.begin() + at);
+        all.continuations.back().push_back(id);
+      }
+      for (const ContinuationScore& one : MustScore(std::move(all)).continuations) {
+        log_probs.push_back(double{one.tokens.back().logprob});
+      }
+    }
+    return log_probs;
+  };
+  // The model is all but certain of most tokens: those of the largest divergence say the most.
+  std::vector<size_t> places(continuation.size() - 1);
+  std::iota(places.begin(), places.end(), size_t{1});
+  std::sort(places.begin(), places.end(), [&](size_t a, size_t b) {
+    return score.tokens[a].reference->kl > score.tokens[b].reference->kl;
+  });
+  places.resize(5);
+  places.insert(places.end(), {1, 16, 17});
+  int agree = 0;
+  for (const size_t at : places) {
+    SCOPED_TRACE("token " + std::to_string(at));
+    const std::vector<double> p = distribution(at, Full{});
+    const std::vector<double> q = distribution(at, Retention{0.2});
+    double kl = 0;
+    for (size_t i = 0; i < p.size(); ++i) kl += std::exp(p[i]) * (p[i] - q[i]);
+    const ReferenceScore& reference = *score.tokens[at].reference;
+    EXPECT_NEAR(reference.kl, kl, 1e-5 + 1e-3 * kl);
+    EXPECT_NEAR(reference.logprob, p[static_cast<size_t>(continuation[at])], 1e-4);
+    const bool same = std::max_element(p.begin(), p.end()) - p.begin() ==
+                      std::max_element(q.begin(), q.end()) - q.begin();
+    EXPECT_EQ(reference.top1_agrees, same);
+    agree += same;
+  }
+  EXPECT_GT(score.tokens[places[4]].reference->kl, 1e-3)
+      << "compression must be visible in what this test compares";
+  EXPECT_LT(agree, 8) << "the test needs a token where they disagree";
+  EXPECT_GT(agree, 0);
+
+  double sum = 0;
+  for (const TokenScore& token : score.tokens) sum += token.reference->kl;
+  EXPECT_DOUBLE_EQ(*score.mean_kl, sum / 300);
+}
+
+// As next_token_kl, but for P, which is queried again too: that differs by the floor.
+TEST_F(ScoreTest, TheFirstTokenDivergesAsNextTokenKlSays) {
+  StartTiny();
+  std::shared_ptr<Collector> generated;
+  GenerateRequest ask;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    ask = TinyAsk(TinyTokens(300, seed), 1);
+    ask.next_token_kl = true;
+    generated = Run(ask);
+    if (*generated->completion().next_token_kl > 1e-3) break;
+  }
+  ScoreRequest request;
+  request.reference = true;
+  request.prompt = ask.prompt;
+  request.continuations = {generated->tokens()};
+  const TokenScore token = MustScore(request).continuations[0].tokens[0];
+  EXPECT_EQ(token.logprob, generated->logprobs()[0].logprob);
+  EXPECT_TRUE(token.greedy);
+  const double kl = *generated->completion().next_token_kl;
+  EXPECT_GT(kl, 1e-3) << "compression must be visible in what this test compares";
+  EXPECT_NEAR(token.reference->kl, kl, 1e-5 + 1e-3 * kl);
+  EXPECT_NEAR(token.reference->logprob, token.logprob, 1e-4);
+}
+
 TEST_F(ScoreTest, AReferenceChangesNothingElse) {
   StartTiny();
   ScoreRequest request;
@@ -283,6 +376,29 @@ TEST_F(ScoreTest, AReferenceChangesNothingElse) {
   }
   EXPECT_EQ(with.cache.kept_bytes, without.cache.kept_bytes);
   EXPECT_GT(with.cache.peak_prefill_bytes, without.cache.peak_prefill_bytes);
+}
+
+// Both caches are reserved at once, or the refusal says for what.
+TEST_F(ScoreTest, AReferenceTakesTheFullCachesPages) {
+  ScoreRequest request;
+  request.prompt = TinyTokens(320, 30);
+  request.continuations = {TinyTokens(5, 31)};
+  request.kv.size = Retention{0.1};
+  // 32 and 320 rows a layer, 32 a page; the plan's shares are uneven, so a page more or less.
+  const auto fits = [&](int64_t pages, bool reference) {
+    StartTiny(TinyArena(pages, 400));
+    request.reference = reference;
+    return Score(request).status();
+  };
+  int64_t plain = TinyModel::kLayers;
+  while (!fits(plain, false).ok()) ++plain;
+  const int64_t both = plain + TinyModel::kLayers * 10;
+  EXPECT_TRUE(fits(both, true).ok());
+  ExpectAllFree();
+  const absl::Status refused = fits(both - 1, true);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the full cache beside them (reference)"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("score without reference"));
 }
 
 TEST_F(ScoreTest, BitsDoNotDependOnTheOtherContinuationsOrOnThreads) {
