@@ -4,7 +4,7 @@
 
 namespace ripplekv {
 
-/// How SnapKV smooths scores along the positions.
+/// How selectors smooth scores along the positions.
 enum class Pooling : uint8_t { kNone, kMax, kMean };
 
 }  // namespace ripplekv

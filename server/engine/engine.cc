@@ -16,6 +16,7 @@
 #include "server/engine/generate_task.h"
 #include "server/engine/prefill.h"
 #include "server/engine/request_validation.h"
+#include "server/engine/row_selector.h"
 #include "server/engine/score_task.h"
 
 namespace ripplekv {
@@ -112,7 +113,7 @@ class Engine::Impl {
   const KvPageLayout layout_;
   const int64_t arena_pages_;
   const ModelConfig config_;
-  const int threads_;
+  const int threads_;  // that compute
 
   EngineShared shared_;
   EngineLoop loop_;
@@ -193,14 +194,16 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
           options_.context_memory_bytes, ": keep less (retention) or give the server more"));
     }
   }
-  const auto prefill_bytes = [&](int64_t tokens) {
-    return Prefill::WorkBytes(config_, layout_.type, tokens, queued->plan->selector(), threads_);
-  };
+  size_t prefill_bytes = Prefill::WorkBytes(config_, layout_.type, wanted.prompt_tokens);
+  if (context == nullptr) {
+    prefill_bytes += RowSelector::WorkBytes(queued->plan->selector(), config_, layout_.type,
+                                            wanted.prompt_tokens, threads_);
+  }
   // The prompt first, then a continuation, with a reference over both caches.
   queued->work_bytes =
       queued->decode_work_bytes +
-      std::max(prefill_bytes(wanted.prompt_tokens),
-               prefill_bytes(longest_continuation) * (queued->reference ? 2 : 1));
+      std::max(prefill_bytes, Prefill::WorkBytes(config_, layout_.type, longest_continuation) *
+                                  (queued->reference ? 2 : 1));
   if (queued->work_bytes > options_.work_memory_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the request's activations take ", queued->work_bytes, " bytes for ",

@@ -2,41 +2,17 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
-#include <numeric>
-#include <variant>
 
 #include "kernels/decode_attention.h"
-#include "kernels/key_scores.h"
 #include "model/chunk_attention.h"
 
 namespace ripplekv {
-namespace {
-
-/// Scores of `tokens` tokens by `queries` of them, without what they are computed from.
-KeyScoresArgs ScoresOf(const ModelConfig& c, KvType type, const SnapKv& snapkv, int64_t tokens,
-                       int queries) {
-  return {.type = type,
-          .heads = c.heads,
-          .kv_heads = c.kv_heads,
-          .head_dim = c.head_dim,
-          .rows = tokens,
-          .queries = queries,
-          .kv_head_stride = tokens * c.head_dim,
-          .end = tokens - snapkv.window,
-          .divisor = KeyScoreDivisor::kCount,
-          .pooling = snapkv.pooling,
-          .kernel = snapkv.kernel};
-}
-
-}  // namespace
 
 Prefill::Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const PrefillSpec& spec)
     : decoder_(decoder),
       arena_(arena),
       cache_(cache),
       spec_(spec),
-      snapkv_(std::get<SnapKv>(spec.selector)),
       tokens_(static_cast<int64_t>(spec.tokens.size())) {
   const ModelConfig& c = decoder_->config();
   const size_t q_row = static_cast<size_t>(c.heads * c.head_dim) * KvTypeBytes(decoder_->kv_type());
@@ -44,10 +20,8 @@ Prefill::Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const
   q_.resize(chunk * q_row);
   attention_.resize(chunk * q_row);
   if (spec_.keep == KeepRows::kCompact) {
-    scoring_tokens_.resize(static_cast<size_t>(std::min<int64_t>(tokens_, snapkv_.window)));
-    std::iota(scoring_tokens_.begin(), scoring_tokens_.end(),
-              static_cast<int32_t>(tokens_) - static_cast<int32_t>(scoring_tokens_.size()));
-    scoring_q_.resize(scoring_tokens_.size() * q_row);
+    selector_.emplace(spec_.selector, spec_.sinks, c, decoder_->kv_type(), tokens_,
+                      decoder_->pool());
   }
   base_ = cache_->rows(0);
   layer_work_ = LayerWork(c, tokens_, base_);
@@ -63,18 +37,10 @@ void Prefill::Embed() {
   }
 }
 
-size_t Prefill::WorkBytes(const ModelConfig& c, KvType type, int64_t tokens,
-                          const SelectorSpec& selector, int threads) {
-  const auto& snapkv = std::get<SnapKv>(selector);
+size_t Prefill::WorkBytes(const ModelConfig& c, KvType type, int64_t tokens) {
   const int64_t chunk = std::min<int64_t>(tokens, Decoder::kChunkTokens);
-  const int64_t queries = std::min<int64_t>(tokens, snapkv.window);
-  int64_t floats = tokens * c.hidden;
-  if (tokens > snapkv.window) {
-    const KeyScoresArgs scores = ScoresOf(c, type, snapkv, tokens, snapkv.window);
-    floats += (c.heads + c.kv_heads) * scores.end + KeyScoresWorkspaceFloats(scores, threads);
-  }
-  return static_cast<size_t>(floats) * sizeof(float) +
-         static_cast<size_t>((2 * chunk + queries) * c.heads * c.head_dim) * KvTypeBytes(type);
+  return static_cast<size_t>(tokens * c.hidden) * sizeof(float) +
+         static_cast<size_t>(2 * chunk * c.heads * c.head_dim) * KvTypeBytes(type);
 }
 
 int64_t Prefill::LayerWork(const ModelConfig& c, int64_t tokens, int64_t base) {
@@ -125,7 +91,7 @@ absl::Status Prefill::Chunk() {
       !status.ok()) {
     return status;
   }
-  KeepScoringQueries(begin, begin + n);
+  if (selector_.has_value() && !keeps_all()) selector_->TakeQueries(begin, n, q_.data());
   next_ = begin + n;
   // Above the last layer only the last token is read.
   int64_t first = begin;
@@ -148,17 +114,6 @@ absl::Status Prefill::Chunk() {
   if (absl::Status status = ChunkAttention(args); !status.ok()) return status;
   return decoder_->Finish(layer_, attention_.data(), args.queries,
                           hidden_.data() + first * c.hidden);
-}
-
-/// Of the chunk [begin, end) in q_.
-void Prefill::KeepScoringQueries(int64_t begin, int64_t end) {
-  const ModelConfig& c = decoder_->config();
-  const size_t q_row = static_cast<size_t>(c.heads * c.head_dim) * KvTypeBytes(decoder_->kv_type());
-  const auto first = std::lower_bound(scoring_tokens_.begin(), scoring_tokens_.end(), begin);
-  for (auto token = first; token != scoring_tokens_.end() && *token < end; ++token) {
-    std::memcpy(scoring_q_.data() + static_cast<size_t>(token - scoring_tokens_.begin()) * q_row,
-                q_.data() + static_cast<size_t>(*token - begin) * q_row, q_row);
-  }
 }
 
 absl::Status Prefill::EndLayer() {
@@ -191,39 +146,11 @@ absl::Status Prefill::Keep() {
     case KeepRows::kCompact:
       break;
   }
+  if (keeps_all()) return cache_->StoreAll(layer_, k(), v(), stride(), tokens_);
   const int64_t budget = spec_.budgets->layer[static_cast<size_t>(layer_)];
-  if (budget >= tokens_) return cache_->StoreAll(layer_, k(), v(), stride(), tokens_);
-  std::vector<int32_t> indices;
-  if (absl::Status status = Select(budget, indices); !status.ok()) return status;
-  return cache_->Compact(layer_, k(), v(), stride(), indices, budget);
-}
-
-absl::Status Prefill::Select(int64_t budget, std::vector<int32_t>& indices) {
-  const ModelConfig& c = decoder_->config();
-  KeyScoresArgs args =
-      ScoresOf(c, decoder_->kv_type(), snapkv_, tokens_, static_cast<int>(scoring_tokens_.size()));
-  const int64_t positions = args.end;
-  scores_.resize(static_cast<size_t>(c.heads * positions));
-  group_scores_.resize(static_cast<size_t>(c.kv_heads * positions));
-  score_workspace_.resize(
-      static_cast<size_t>(KeyScoresWorkspaceFloats(args, decoder_->pool()->threads())));
-  args.positions = scoring_tokens_.data();
-  args.q = scoring_q_.data();
-  args.k = k();
-  args.scores = scores_.data();
-  args.workspace = score_workspace_.data();
-  KeyScores(args, decoder_->pool());
-  MeanOverGroup(scores_.data(), c.heads, c.kv_heads, positions, group_scores_.data());
-  indices.reserve(static_cast<size_t>(c.kv_heads * budget));
-  for (int h = 0; h < c.kv_heads; ++h) {
-    auto kept = SelectPositions(
-        absl::MakeConstSpan(group_scores_)
-            .subspan(static_cast<size_t>(h * positions), static_cast<size_t>(positions)),
-        tokens_, budget, spec_.sinks, snapkv_.window);
-    if (!kept.ok()) return kept.status();
-    indices.insert(indices.end(), kept->begin(), kept->end());
-  }
-  return absl::OkStatus();
+  const auto indices = selector_->Select(layer_, k(), stride(), budget);
+  if (!indices.ok()) return indices.status();
+  return cache_->Compact(layer_, k(), v(), stride(), *indices, budget);
 }
 
 void Prefill::QueryFloor() {

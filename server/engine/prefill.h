@@ -11,6 +11,7 @@
 #include "calibration/policy/selector.h"
 #include "kernels/large_vector.h"
 #include "model/decoder.h"
+#include "server/engine/row_selector.h"
 #include "server/kv/page_arena.h"
 #include "server/kv/sequence_cache.h"
 
@@ -48,10 +49,9 @@ class Prefill {
   /// Decoder, arena and cache outlive the prefill.
   Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const PrefillSpec& spec);
 
-  /// Bytes that a prefill of so many tokens holds: residual stream, a chunk's queries, the
-  /// selector's and its scores.
-  static size_t WorkBytes(const ModelConfig& config, KvType type, int64_t tokens,
-                          const SelectorSpec& selector, int threads);
+  /// Bytes that a prefill of so many tokens holds: residual stream and a chunk's queries. With
+  /// kCompact also RowSelector::WorkBytes.
+  static size_t WorkBytes(const ModelConfig& config, KvType type, int64_t tokens);
   /// Multiply-adds of one layer for `tokens` tokens over `base` rows: linear layers and attention.
   static int64_t LayerWork(const ModelConfig& config, int64_t tokens, int64_t base);
 
@@ -89,14 +89,14 @@ class Prefill {
   absl::Status EndLayer();
   absl::Status Keep();
   void QueryFloor();
-  void KeepScoringQueries(int64_t begin, int64_t end);
-  absl::Status Select(int64_t budget, std::vector<int32_t>& indices);
+  // All rows of the layer at work are kept.
+  bool keeps_all() const { return spec_.budgets->layer[static_cast<size_t>(layer_)] >= tokens_; }
 
   Decoder* decoder_;
   PageArena* arena_;
   SequenceCache* cache_;
   PrefillSpec spec_;
-  SnapKv snapkv_;
+  std::optional<RowSelector> selector_;  // kCompact
   int64_t tokens_;
   int64_t base_ = 0;  // rows of the cache in the layer at work, before the tokens'
   int64_t layer_work_ = 1;
@@ -107,14 +107,7 @@ class Prefill {
   LargeVector<float> hidden_;         // [tokens, hidden]
   std::vector<std::byte> q_;          // [chunk, heads, d]
   std::vector<std::byte> attention_;  // [chunk, heads, d]
-  // Tokens whose queries score the rows, ascending, and the layer's queries of theirs: [n, heads,
-  // d].
-  std::vector<int32_t> scoring_tokens_;
-  std::vector<std::byte> scoring_q_;
-  std::vector<float> scores_;        // [heads, tokens - window]
-  std::vector<float> group_scores_;  // [kv_heads, tokens - window]
-  std::vector<float> score_workspace_;
-  std::vector<float> floor_hidden_;  // [hidden]: the last token's, by the decode path
+  std::vector<float> floor_hidden_;   // [hidden]: the last token's, by the decode path
 };
 
 }  // namespace ripplekv

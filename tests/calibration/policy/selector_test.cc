@@ -121,6 +121,125 @@ TEST(SelectorTest, ErrorsNameArgumentValueAndRange) {
   }
 }
 
+TEST(SelectorTest, RecentKeepsSinksAndTheLastPositions) {
+  EXPECT_THAT(*SelectRecent(10, 5, 2, 3), ElementsAre(0, 1, 7, 8, 9));
+  EXPECT_THAT(*SelectRecent(10, 7, 2, 3), ElementsAre(0, 1, 5, 6, 7, 8, 9));
+  EXPECT_THAT(*SelectRecent(10, 10, 4, 6), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(*SelectRecent(3, 3, 4, 32), ElementsAre(0, 1, 2));
+  EXPECT_THAT(*SelectRecent(9, 4, 0, 4), ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(std::string(SelectRecent(10, 4, 2, 3).status().message()),
+              HasSubstr("budget is 4: must be between 5"));
+  EXPECT_THAT(std::string(SelectRecent(0, 0, 2, 3).status().message()),
+              HasSubstr("prompt_tokens is 0"));
+  // It is what scores that grow with the position choose.
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 500; ++i) {
+    const auto tokens = static_cast<int64_t>(1 + random() % 200);
+    const int sinks = static_cast<int>(random() % 8);
+    const int window = static_cast<int>(1 + random() % 40);
+    const int64_t forced = std::min<int64_t>(tokens, sinks + window);
+    const auto budget = forced + static_cast<int64_t>(random() % (tokens - forced + 1));
+    std::vector<float> scores(std::max<int64_t>(0, tokens - window));
+    std::iota(scores.begin(), scores.end(), 0.0f);
+    ASSERT_EQ(*SelectRecent(tokens, budget, sinks, window),
+              *SelectPositions(scores, tokens, budget, sinks, window));
+  }
+}
+
+TEST(SelectorTest, QueriesThatVote) {
+  EXPECT_THAT(VotingQueries(SnapKv{.window = 3}, 10), ElementsAre(7, 8, 9));
+  EXPECT_THAT(VotingQueries(RecentAttention{.queries = 4}, 10), ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(VotingQueries(MixedAttention{.snapkv = {.window = 2}, .queries = 3}, 10),
+              ElementsAre(7, 8, 9));
+  EXPECT_THAT(VotingQueries(MixedAttention{.snapkv = {.window = 4}, .queries = 3}, 10),
+              ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(VotingQueries(H2o{.queries = 4}, 10), ElementsAre(1, 4, 6, 9));
+  EXPECT_THAT(VotingQueries(H2o{.queries = 5}, 10), ElementsAre(1, 3, 5, 7, 9));
+  EXPECT_THAT(VotingQueries(H2o{.queries = 1}, 10), ElementsAre(9));
+  EXPECT_THAT(VotingQueries(H2o{.queries = 256}, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_TRUE(VotingQueries(StreamingLlm{}, 10).empty());
+  EXPECT_TRUE(VotingQueries(RandomPositions{}, 10).empty());
+}
+
+TEST(SelectorTest, AStrideIsEvenAndEndsWithThePrompt) {
+  for (const int64_t tokens : {1, 2, 255, 256, 257, 1000, 8191, 131072}) {
+    for (const int queries : {1, 7, 256, 4096}) {
+      const auto positions = VotingQueries(H2o{.queries = queries}, tokens);
+      const int64_t n = std::min<int64_t>(queries, tokens);
+      ASSERT_EQ(static_cast<int64_t>(positions.size()), n);
+      ASSERT_EQ(positions.back(), tokens - 1);
+      int64_t before = -1;
+      for (const int32_t position : positions) {
+        ASSERT_GE(position - before, tokens / n);
+        ASSERT_LE(position - before, (tokens + n - 1) / n);
+        before = position;
+      }
+    }
+  }
+}
+
+TEST(SelectorTest, MixedScoresAreSharesOfTheirSums) {
+  std::vector<float> out(4);
+  // The sinks' own score counts in no sum.
+  MixScores({90, 1, 1, 2}, {50, 0, 6, 2}, 1, 0.25, absl::MakeSpan(out));
+  EXPECT_FLOAT_EQ(out[1], 0.25 * 1 / 4);
+  EXPECT_FLOAT_EQ(out[2], 0.25 * 1 / 4 + 0.75 * 6 / 8);
+  EXPECT_FLOAT_EQ(out[3], 0.25 * 2 / 4 + 0.75 * 2 / 8);
+  MixScores({0, 0, 0, 0}, {0, 1, 1, 2}, 0, 0.5, absl::MakeSpan(out));
+  EXPECT_THAT(out, ElementsAre(0, 0.125, 0.125, 0.25));
+  std::vector<float> in_place = {90, 1, 1, 2};
+  MixScores(in_place, {50, 0, 6, 2}, 1, 1, absl::MakeSpan(in_place));
+  EXPECT_THAT(in_place, ElementsAre(22.5, 0.25, 0.25, 0.5));
+}
+
+TEST(SelectorTest, RandomScoresArePhiloxNumbers) {
+  // By an independent Philox4x32-10, which meets Random123's published vectors.
+  constexpr uint64_t kSeed = 1234567890123456789;
+  constexpr float kUnit = 1.0f / 16777216;
+  EXPECT_THAT(RandomScores(kSeed, 0, 0, 4),
+              ElementsAre(2456810 * kUnit, 1155589 * kUnit, 14658054 * kUnit, 10777770 * kUnit));
+  EXPECT_THAT(RandomScores(kSeed, 3, 1, 4),
+              ElementsAre(13687726 * kUnit, 2786845 * kUnit, 6656727 * kUnit, 15836385 * kUnit));
+  // Even: of many thirds, each holds a third.
+  const std::vector<float> many = RandomScores(1, 0, 0, 30000);
+  for (const float from : {0.0f, 1.0f / 3, 2.0f / 3}) {
+    const auto count = std::count_if(many.begin(), many.end(),
+                                     [&](float x) { return x >= from && x < from + 1.0f / 3; });
+    EXPECT_NEAR(static_cast<double>(count), 10000, 300);
+  }
+}
+
+TEST(SelectorTest, ParametersOfTheOthersAreChecked) {
+  const auto message = [](const SelectorSpec& selector) {
+    return std::string(ValidateSelector(selector).message());
+  };
+  for (const SelectorSpec& good :
+       {SelectorSpec(H2o{}), SelectorSpec(H2o{.window = 1024, .queries = 4096}),
+        SelectorSpec(RecentAttention{}), SelectorSpec(MixedAttention{}),
+        SelectorSpec(MixedAttention{.weight = 0}), SelectorSpec(MixedAttention{.weight = 1}),
+        SelectorSpec(StreamingLlm{}), SelectorSpec(RandomPositions{.seed = ~uint64_t{0}})}) {
+    EXPECT_TRUE(ValidateSelector(good).ok()) << message(good);
+  }
+  EXPECT_EQ(message(H2o{.window = 0}), "h2o.window is 0: must be between 1 and 1024");
+  EXPECT_EQ(message(H2o{.queries = 0}), "h2o.queries is 0: must be between 1 and 4096");
+  EXPECT_EQ(message(H2o{.queries = 4097}), "h2o.queries is 4097: must be between 1 and 4096");
+  EXPECT_EQ(message(RecentAttention{.queries = -1}),
+            "recent_attention.queries is -1: must be between 1 and 4096");
+  EXPECT_EQ(message(RecentAttention{.kernel = 4}),
+            "recent_attention.kernel is 4: must be odd and between 1 and 63");
+  EXPECT_EQ(message(MixedAttention{.snapkv = {.kernel = 65}}),
+            "mixed.snapkv.kernel is 65: must be odd and between 1 and 63");
+  EXPECT_EQ(message(MixedAttention{.weight = -0.5}),
+            "mixed.weight is -0.5: must be between 0 and 1");
+  EXPECT_THAT(message(MixedAttention{.weight = std::nan("")}), HasSubstr("mixed.weight is nan"));
+  EXPECT_EQ(message(StreamingLlm{.window = 1025}),
+            "streaming_llm.window is 1025: must be between 1 and 1024");
+  EXPECT_EQ(message(RandomPositions{.window = 0}),
+            "random.window is 0: must be between 1 and 1024");
+  EXPECT_EQ(SelectorWindow(MixedAttention{.snapkv = {.window = 9}}), 9);
+  EXPECT_EQ(SelectorWindow(StreamingLlm{.window = 7}), 7);
+}
+
 TEST(SelectorTest, ParametersAreChecked) {
   EXPECT_TRUE(ValidateSelector(SnapKv{}).ok());
   EXPECT_TRUE(ValidateSelector(SnapKv{.window = 1024, .kernel = 63}).ok());

@@ -50,8 +50,18 @@ KvParams RandomKv(Random& random) {
   }
   if (OneIn(random, 4)) kv.allocator = UniformAllocator{};
   if (OneIn(random, 4)) kv.allocator = RippleAllocator{.r = 1.0 * Between(random, 1, 8)};
-  if (OneIn(random, 4)) {
-    kv.selector = SnapKv{.window = Between(random, 1, 40), .kernel = 3, .pooling = Pooling::kMean};
+  if (OneIn(random, 2)) {
+    const SnapKv snapkv = {
+        .window = Between(random, 1, 40), .kernel = 3, .pooling = Pooling::kMean};
+    const std::vector<SelectorSpec> all = {
+        snapkv,
+        snapkv,
+        H2o{.queries = Between(random, 1, 400), .normalised = OneIn(random, 2)},
+        RecentAttention{.queries = Between(random, 1, 400), .pooling = Pooling::kMax},
+        MixedAttention{.snapkv = snapkv, .queries = Between(random, 1, 400)},
+        StreamingLlm{},
+        RandomPositions{.seed = static_cast<uint64_t>(Between(random, 0, 9))}};
+    kv.selector = all[static_cast<size_t>(Between(random, 0, static_cast<int>(all.size()) - 1))];
   }
   return kv;
 }

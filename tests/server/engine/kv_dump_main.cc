@@ -6,10 +6,13 @@
 //   [retention=X|full]
 //                    [sensitivity=FILE.f64] [steps=N] [forced=FILE.i32] [kv_memory=BYTES]
 //                    [question=FILE.i32]
+//                    [selector=NAME] [window=N] [kernel=N] [pooling=max|mean|none] [queries=N]
+//                    [normalised=1] [weight=X] [seed=N]
 //
 // sensitivity: one s_l a layer, allocated by ripple; without it layers keep alike. steps: greedy
-// decode steps; forced: the tokens to feed instead. min_positions is 0, the selector the default
-// (SnapKV, window 32, max pooling of 7, 4 sinks).
+// decode steps; forced: the tokens to feed instead. min_positions is 0, 4 sinks. selector: a name
+// of SelectorName, with those of the parameters behind it that it has (default: SnapKV, window 32,
+// max pooling of 7).
 //
 // DIR/budgets.i64 [layers], DIR/kept.i32 (per layer [kv_heads, b_l]), DIR/fed.i32 [steps],
 // DIR/logits.f32 [1 + steps, vocab] (after the prompt, then after each fed token). Standard output:
@@ -24,12 +27,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -60,6 +65,40 @@ bool WriteFile(const std::string& path, const std::vector<T>& values) {
   return out.good();
 }
 
+absl::StatusOr<SelectorSpec> MakeSelector(std::map<std::string, std::string>& args) {
+  Selectors all;
+  const auto read = [&](const char* name, auto& value) {
+    if (args[name].empty()) return;
+    value = static_cast<std::decay_t<decltype(value)>>(std::strtod(args[name].c_str(), nullptr));
+  };
+  const auto read_pooling = [&](Pooling& pooling) {
+    if (args["pooling"] == "max") pooling = Pooling::kMax;
+    if (args["pooling"] == "mean") pooling = Pooling::kMean;
+    if (args["pooling"] == "none") pooling = Pooling::kNone;
+  };
+  read("window", all.snapkv.window);
+  read("kernel", all.snapkv.kernel);
+  read_pooling(all.snapkv.pooling);
+  all.mixed.snapkv = all.snapkv;
+  read("queries", all.mixed.queries);
+  read("weight", all.mixed.weight);
+  read("window", all.h2o.window);
+  read("queries", all.h2o.queries);
+  read("normalised", all.h2o.normalised);
+  read("window", all.recent_attention.window);
+  read("queries", all.recent_attention.queries);
+  read("kernel", all.recent_attention.kernel);
+  read_pooling(all.recent_attention.pooling);
+  read("window", all.streaming_llm.window);
+  read("window", all.random.window);
+  read("seed", all.random.seed);
+  for (const SelectorSpec& one : std::initializer_list<SelectorSpec>{
+           all.snapkv, all.h2o, all.recent_attention, all.mixed, all.streaming_llm, all.random}) {
+    if (args["selector"].empty() || SelectorName(one) == args["selector"]) return one;
+  }
+  return absl::InvalidArgumentError("selector= is none");
+}
+
 absl::StatusOr<Plan> MakePlan(int layers, std::map<std::string, std::string>& args) {
   PlanSpec spec;
   spec.layers = layers;
@@ -73,6 +112,9 @@ absl::StatusOr<Plan> MakePlan(int layers, std::map<std::string, std::string>& ar
     spec.sensitivity = ReadFile<double>(args["sensitivity"]);
     spec.allocator = RippleAllocator{};
   }
+  auto selector = MakeSelector(args);
+  if (!selector.ok()) return selector.status();
+  spec.selector = *selector;
   return Plan::Make(spec);
 }
 
@@ -224,7 +266,11 @@ int Main(int argc, char** argv) {
                                              {"threads", "2"},    {"retention", "full"},
                                              {"sensitivity", ""}, {"steps", "0"},
                                              {"forced", ""},      {"kv_memory", "1073741824"},
-                                             {"question", ""}};
+                                             {"question", ""},    {"selector", ""},
+                                             {"window", ""},      {"kernel", ""},
+                                             {"pooling", ""},     {"queries", ""},
+                                             {"normalised", ""},  {"weight", ""},
+                                             {"seed", ""}};
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const size_t equals = arg.find('=');

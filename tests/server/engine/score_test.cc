@@ -273,7 +273,7 @@ TEST_F(ScoreTest, TheReferenceIsAsItWasComputed) {
 TEST_F(ScoreTest, DivergenceIsThatOfTheWholeDistributions) {
   StartTiny();
   const std::vector<int32_t> prompt = TinyTokens(260, 24);
-  const std::vector<int32_t> continuation = TinyTokens(300, 25);
+  const std::vector<int32_t> continuation = TinyTokens(150, 25);
   const int vocab = weights_->config().vocab;
   ScoreRequest request;
   request.prompt = prompt;
@@ -308,8 +308,8 @@ TEST_F(ScoreTest, DivergenceIsThatOfTheWholeDistributions) {
   std::sort(places.begin(), places.end(), [&](size_t a, size_t b) {
     return score.tokens[a].reference->kl > score.tokens[b].reference->kl;
   });
-  places.resize(5);
-  places.insert(places.end(), {1, 16, 17});
+  places.resize(3);
+  places.insert(places.end(), {1, 17});
   int agree = 0;
   for (const size_t at : places) {
     SCOPED_TRACE("token " + std::to_string(at));
@@ -325,14 +325,14 @@ TEST_F(ScoreTest, DivergenceIsThatOfTheWholeDistributions) {
     EXPECT_EQ(reference.top1_agrees, same);
     agree += same;
   }
-  EXPECT_GT(score.tokens[places[4]].reference->kl, 1e-3)
+  EXPECT_GT(score.tokens[places[2]].reference->kl, 1e-3)
       << "compression must be visible in what this test compares";
-  EXPECT_LT(agree, 8) << "the test needs a token where they disagree";
+  EXPECT_LT(agree, 5) << "the test needs a token where they disagree";
   EXPECT_GT(agree, 0);
 
   double sum = 0;
   for (const TokenScore& token : score.tokens) sum += token.reference->kl;
-  EXPECT_DOUBLE_EQ(*score.mean_kl, sum / 300);
+  EXPECT_DOUBLE_EQ(*score.mean_kl, sum / 150);
 }
 
 // As next_token_kl, but for P, which is queried again too: that differs by the floor.
