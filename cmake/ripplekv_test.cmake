@@ -1,5 +1,6 @@
-# ripplekv_test(NAME source... LIBS library... [THREADED]): a GoogleTest program, one ctest entry a test case.
+# ripplekv_test(NAME source... LIBS library... [THREADED] [API]): a GoogleTest program, one ctest entry a test case.
 # THREADED programs start threads: they are what ThreadSanitizer runs (target threaded_tests, ctest label threaded).
+# API programs all include the protos' headers: these are precompiled too.
 add_custom_target(threaded_tests)
 set(RIPPLEKV_DEFAULT_MODEL "${CMAKE_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
 # GoogleTest's headers are most of what a small test compiles: once for all of them. A program, since the tests are:
@@ -16,11 +17,22 @@ function(ripplekv_test_options target)
     $<$<CONFIG:RelWithDebInfo>:-g1>)
 endfunction()
 ripplekv_test_options(gtest_pch)
+if(RIPPLEKV_GRPC)
+  add_executable(gtest_api_pch ${CMAKE_BINARY_DIR}/gtest_pch.cc)
+  target_link_libraries(gtest_api_pch PRIVATE ripplekv_proto GTest::gtest GTest::gmock GTest::gtest_main)
+  target_precompile_headers(gtest_api_pch PRIVATE <gmock/gmock.h> <gtest/gtest.h>
+    <ripplekv/v1/calibration.pb.h> <ripplekv/v1/decode.pb.h>)
+  ripplekv_test_options(gtest_api_pch)
+endif()
 function(ripplekv_test name)
-  cmake_parse_arguments(ARG "THREADED" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED;API" "" "LIBS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_precompile_headers(${name} REUSE_FROM gtest_pch)
+  if(ARG_API)
+    target_precompile_headers(${name} REUSE_FROM gtest_api_pch)
+  else()
+    target_precompile_headers(${name} REUSE_FROM gtest_pch)
+  endif()
   ripplekv_test_options(${name})
   target_compile_definitions(${name} PRIVATE
     RIPPLEKV_DEFAULT_MODEL="${RIPPLEKV_DEFAULT_MODEL}"

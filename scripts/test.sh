@@ -40,7 +40,7 @@ if [ "$sanitizers" = 1 ]; then
   cmake --preset tsan > /dev/null
   cmake --build --preset tsan --target threaded_tests -- --quiet
   step="unit tests (tsan)"
-  ctest --preset tsan --label-regex threaded --timeout 900
+  ctest --preset tsan --timeout 900
 fi
 
 step="tests of the quality bench (pytest)"
