@@ -137,10 +137,36 @@ std::string Describe(const v1::CacheSize& size) {
 }
 
 std::string Describe(const v1::Selector& selector) {
-  if (!selector.has_snapkv()) return "";
-  const v1::SnapKvSelector& snapkv = selector.snapkv();
-  return absl::StrCat("SnapKV (window ", snapkv.window(), ", kernel ", snapkv.kernel(),
-                      ", pooling ", NameOf(snapkv.pooling()), ")");
+  const auto pooled = [](const auto& parameters) {
+    return absl::StrCat("kernel ", parameters.kernel(), ", pooling ", NameOf(parameters.pooling()));
+  };
+  switch (selector.selector_case()) {
+    case v1::Selector::kSnapkv:
+      return absl::StrCat("SnapKV (window ", selector.snapkv().window(), ", ",
+                          pooled(selector.snapkv()), ")");
+    case v1::Selector::kH2O:
+      return absl::StrCat("H2O (window ", selector.h2o().window(), ", ",
+                          FormatCount(selector.h2o().queries()), " queries",
+                          selector.h2o().normalised() ? ", normalised)" : ")");
+    case v1::Selector::kRecentAttention:
+      return absl::StrCat("recent attention (window ", selector.recent_attention().window(), ", ",
+                          FormatCount(selector.recent_attention().queries()), " queries, ",
+                          pooled(selector.recent_attention()), ")");
+    case v1::Selector::kMixed:
+      return absl::StrCat(FormatNumber(selector.mixed().weight()), " SnapKV (window ",
+                          selector.mixed().snapkv().window(), ", ",
+                          pooled(selector.mixed().snapkv()), ") + ",
+                          FormatNumber(1 - selector.mixed().weight()), " recent attention (",
+                          FormatCount(selector.mixed().queries()), " queries)");
+    case v1::Selector::kStreamingLlm:
+      return absl::StrCat("StreamingLLM (window ", selector.streaming_llm().window(), ")");
+    case v1::Selector::kRandom:
+      return absl::StrCat("random (window ", selector.random().window(), ", seed ",
+                          selector.random().seed(), ")");
+    case v1::Selector::SELECTOR_NOT_SET:
+      break;
+  }
+  return "";
 }
 
 std::string DescribeSource(const v1::Plan& plan) {

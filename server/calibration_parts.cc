@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& optio
   spec.allocator = options.plan_allocator();
   spec.size = Retention{options.retention};
   spec.min_positions = options.min_positions;
-  spec.selector = options.selector();
+  spec.selector = options.plan_selector();
   spec.sinks = options.sinks;
   spec.kv_types = model.kv_types;
   spec.choose_types = options.kv_type == kKvTypeAuto;

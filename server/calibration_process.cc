@@ -59,8 +59,7 @@ absl::Status CalibrationProcess::Load() {
   backend->plans = plans_.get();
   backend->settings = options_.calibration_settings();
   backend->corpus = options_.corpus;
-  backend->defaults = {.allocators = options_.allocators(),
-                       .snapkv = std::get<SnapKv>(options_.selector())};
+  backend->defaults = {.allocators = options_.allocators(), .selectors = options_.selectors()};
   slot_.Set(std::move(backend));
   readiness_->Ready();
   return absl::OkStatus();

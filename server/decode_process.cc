@@ -99,7 +99,7 @@ absl::Status DecodeProcess::StartEngine(LoadedModel loaded) {
 
 void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
   const PlanDefaults defaults = {.allocators = options_.allocators(),
-                                 .snapkv = std::get<SnapKv>(options_.selector())};
+                                 .selectors = options_.selectors()};
   auto calibration = std::make_shared<CalibrationBackend>();
   calibration->model = model;
   calibration->store = store_.get();

@@ -300,11 +300,28 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
             "positions: one a layer, between commas, instead of --retention");
   d.Add("sinks", o.sinks, Whole(0, 1024),
         "First positions, always kept and never perturbed by calibration");
+  d.Add(
+      "selector", o.selector,
+      OneOf({"snapkv", "h2o", "recent_attention", "mixed", "streaming_llm", "random"}),
+      "Which positions a layer keeps: those that the last queries attend to, pooled (snapkv); that "
+      "collect the most attention (h2o); the same of recent queries (recent_attention); snapkv and "
+      "recent_attention together (mixed); the most recent ones (streaming_llm); any (random)");
   d.Add("snapkv-window", o.snapkv_window, Whole(1, 1024),
-        "SnapKV: last queries that vote, always kept");
+        "Last positions, always kept by every selector; SnapKV: the queries that vote");
   d.Add("snapkv-kernel", o.snapkv_kernel, OddUpTo(63), "SnapKV: positions pooled together");
   d.Add("snapkv-pooling", o.snapkv_pooling, OneOf({"max", "mean", "none"}),
         "SnapKV: how they are pooled");
+  d.Add("selector-queries", o.selector_queries, Whole(1, 4096),
+        "h2o: queries spread over the prompt that vote; recent_attention, mixed: last ones");
+  d.AddFlag("h2o-normalised", o.h2o_normalised,
+            "h2o: divide by the number of queries that could see a position");
+  d.Add("recent-kernel", o.recent_kernel, OddUpTo(63),
+        "recent_attention: positions pooled together");
+  d.Add("recent-pooling", o.recent_pooling, OneOf({"max", "mean", "none"}),
+        "recent_attention: how they are pooled");
+  d.Add("mixed-weight", o.mixed_weight, Between(0, 1), "mixed: SnapKV's share");
+  d.Add("random-seed", o.random_seed, Whole(0, std::numeric_limits<int64_t>::max()),
+        "random: seed of the draw");
 
   d.Group("Calibration");
   d.AddText("profile-dir", o.profile_dir, "Directory of sensitivity profiles, made where missing")
@@ -467,6 +484,15 @@ CalibrationSettings ServerOptions::calibration_settings() const {
   return settings;
 }
 
+namespace {
+
+Pooling PoolingNamed(const std::string& name) {
+  if (name == "mean") return Pooling::kMean;
+  return name == "none" ? Pooling::kNone : Pooling::kMax;
+}
+
+}  // namespace
+
 Allocators ServerOptions::allocators() const {
   const SignalMap map = ripple_map == "log"    ? SignalMap::kLog
                         : ripple_map == "rank" ? SignalMap::kRank
@@ -491,11 +517,28 @@ Allocator ServerOptions::plan_allocator() const {
   return all.ripple;
 }
 
-SelectorSpec ServerOptions::selector() const {
-  SnapKv snapkv{.window = snapkv_window, .kernel = snapkv_kernel, .pooling = Pooling::kMax};
-  if (snapkv_pooling == "mean") snapkv.pooling = Pooling::kMean;
-  if (snapkv_pooling == "none") snapkv.pooling = Pooling::kNone;
-  return snapkv;
+Selectors ServerOptions::selectors() const {
+  const SnapKv snapkv = {
+      .window = snapkv_window, .kernel = snapkv_kernel, .pooling = PoolingNamed(snapkv_pooling)};
+  return {
+      .snapkv = snapkv,
+      .h2o = {.window = snapkv_window, .queries = selector_queries, .normalised = h2o_normalised},
+      .recent_attention = {.window = snapkv_window,
+                           .queries = selector_queries,
+                           .kernel = recent_kernel,
+                           .pooling = PoolingNamed(recent_pooling)},
+      .mixed = {.snapkv = snapkv, .queries = selector_queries, .weight = mixed_weight},
+      .streaming_llm = {.window = snapkv_window},
+      .random = {.window = snapkv_window, .seed = random_seed}};
+}
+
+SelectorSpec ServerOptions::plan_selector() const {
+  const Selectors all = selectors();
+  for (const SelectorSpec& one : std::initializer_list<SelectorSpec>{
+           all.h2o, all.recent_attention, all.mixed, all.streaming_llm, all.random}) {
+    if (SelectorName(one) == selector) return one;
+  }
+  return all.snapkv;
 }
 
 }  // namespace ripplekv

@@ -56,9 +56,16 @@ struct ServerOptions {
   std::vector<double> layer_multipliers;  // --allocator multipliers
   std::vector<int64_t> layer_positions;   // --allocator positions
   int sinks = 4;
+  std::string selector = "snapkv";
   int snapkv_window = 32;
   int snapkv_kernel = 7;
   std::string snapkv_pooling = "max";
+  int selector_queries = 256;
+  bool h2o_normalised = false;
+  int recent_kernel = 7;
+  std::string recent_pooling = "none";
+  double mixed_weight = 0.5;
+  uint64_t random_seed = 0;
 
   std::string profile_dir = "profiles";
   std::string calibration = kCalibrationEmbedded;
@@ -84,7 +91,9 @@ struct ServerOptions {
   // Of every kind, with the parameters given; and the one that --allocator names.
   Allocators allocators() const;
   Allocator plan_allocator() const;
-  SelectorSpec selector() const;
+  // Of every kind, with the parameters given; and the one that --selector names.
+  Selectors selectors() const;
+  SelectorSpec plan_selector() const;
   bool calibrates_remotely() const {
     return calibration != kCalibrationEmbedded && calibration != kCalibrationOff;
   }

@@ -14,7 +14,8 @@ namespace ripplekv {
 
 // Selectors decide which positions a layer keeps, per KV head. This file holds their parameters,
 // which queries vote, what becomes of their votes, and the final choice; the attention that they
-// count is summed where queries and keys are (kernels/key_scores.h).
+// count is summed where queries and keys are (kernels/key_scores.h). docs/selectors.md compares
+// them.
 //
 // T: prompt tokens; A[t, u]: the softmax attention of the query at t to the key at u <= t, of one
 // query head, in fp32. A KV head's score is the mean over its query heads. All selectors keep the

@@ -232,15 +232,7 @@ absl::Status StoppingFlags::Fill(v1::StoppingParams& params) const {
 void KvFlags::Add(CLI::App& app, bool with_growth) {
   const std::string group = "KV cache (without any: the server's plan)";
   budget.Add(app);
-  app.add_option("--snapkv-window", snapkv_window,
-                 "Last queries of the prompt that choose, 1 to 1024")
-      ->group(group);
-  app.add_option("--snapkv-kernel", snapkv_kernel, "Positions pooled around each, odd, 1 to 63")
-      ->group(group);
-  app.add_option("--snapkv-pooling", snapkv_pooling, "How they are pooled")
-      ->check(OneOf({"max", "mean", "none"}))
-      ->type_name("max|mean|none")
-      ->group(group);
+  selector.Add(app, group);
   if (!with_growth) return;
   app.add_option("--growth-cap", growth_cap,
                  "Compact a layer back whenever the output has made it grow by N positions, 16 to "
@@ -255,13 +247,9 @@ absl::Status KvFlags::Fill(v1::KvParams& params) const {
   if (!allocator.ok()) return allocator.status();
   if (allocator->has_value()) *params.mutable_allocator() = **std::move(allocator);
   if (growth_cap) params.set_growth_cap(*growth_cap);
-  if (!snapkv_window && !snapkv_kernel && snapkv_pooling.empty()) return absl::OkStatus();
-  v1::SnapKvSelector& snapkv = *params.mutable_selector()->mutable_snapkv();
-  if (snapkv_window) snapkv.set_window(*snapkv_window);
-  if (snapkv_kernel) snapkv.set_kernel(*snapkv_kernel);
-  if (snapkv_pooling == "max") snapkv.set_pooling(v1::POOLING_MAX);
-  if (snapkv_pooling == "mean") snapkv.set_pooling(v1::POOLING_MEAN);
-  if (snapkv_pooling == "none") snapkv.set_pooling(v1::POOLING_NONE);
+  auto made = selector.Make();
+  if (!made.ok()) return made.status();
+  if (made->has_value()) *params.mutable_selector() = **std::move(made);
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/budget_flags.h"
+#include "client/cli/selector_flags.h"
 #include "client/prompt.h"
 #include "ripplekv/v1/calibration.pb.h"
 #include "ripplekv/v1/decode.pb.h"
@@ -65,8 +66,7 @@ struct StoppingFlags {
 
 struct KvFlags {
   BudgetFlags budget;
-  std::optional<int32_t> snapkv_window, snapkv_kernel;
-  std::string snapkv_pooling;
+  SelectorFlags selector;
   std::optional<int32_t> growth_cap;
 
   // with_growth: --growth-cap too, for commands that generate.

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/allocator_convert.h"
+#include "server/rpc/selector_convert.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
@@ -41,7 +42,7 @@ absl::StatusOr<KvParams> KvParamsFromProto(const v1::KvParams& proto, const Plan
     if (!status.ok()) return status;
   }
   absl::StatusOr<std::optional<SelectorSpec>> selector =
-      SelectorFromProto(proto.selector(), defaults, "kv.selector.");
+      SelectorFromProto(proto.selector(), defaults.selectors, "kv.selector.");
   if (!selector.ok()) return selector.status();
   kv.selector = *selector;
   if (use == KvUse::kGenerateOverContext || use == KvUse::kPrefillOverContext) {

@@ -5,6 +5,7 @@
 #include "server/rpc/kv_type_convert.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/plan_convert.h"
+#include "server/rpc/selector_convert.h"
 #include "server/version.h"
 
 namespace ripplekv {

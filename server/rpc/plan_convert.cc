@@ -32,36 +32,6 @@ absl::StatusOr<std::optional<Size>> SizeFromProto(const v1::CacheSize& proto,
   return size;
 }
 
-absl::StatusOr<std::optional<SelectorSpec>> SelectorFromProto(const v1::Selector& proto,
-                                                              const PlanDefaults& defaults,
-                                                              const std::string& path) {
-  if (!proto.has_snapkv()) return std::nullopt;
-  SnapKv snapkv = defaults.snapkv;
-  if (proto.snapkv().has_window()) snapkv.window = proto.snapkv().window();
-  if (proto.snapkv().has_kernel()) snapkv.kernel = proto.snapkv().kernel();
-  switch (proto.snapkv().pooling()) {
-    case v1::POOLING_UNSPECIFIED:
-      break;
-    case v1::POOLING_NONE:
-      snapkv.pooling = Pooling::kNone;
-      break;
-    case v1::POOLING_MAX:
-      snapkv.pooling = Pooling::kMax;
-      break;
-    case v1::POOLING_MEAN:
-      snapkv.pooling = Pooling::kMean;
-      break;
-    default:
-      return InvalidField(absl::StrCat(path, "snapkv.pooling"),
-                          absl::StrCat("is ", static_cast<int>(proto.snapkv().pooling()),
-                                       ": must be POOLING_NONE, POOLING_MAX or POOLING_MEAN"));
-  }
-  const SelectorSpec selector = snapkv;
-  if (absl::Status status = ValidateSelector(selector); !status.ok())
-    return WithFieldPrefix(path, status);
-  return selector;
-}
-
 absl::Status CheckGivenOnce(const Allocator& allocator, bool gives_size, const std::string& field) {
   if (!gives_size || !std::holds_alternative<PositionsAllocator>(allocator))
     return absl::OkStatus();
@@ -82,25 +52,6 @@ v1::CacheSize SizeToProto(const Size& size) {
     proto.set_target_mean_kl(target->nats);
   } else {
     proto.mutable_full();
-  }
-  return proto;
-}
-
-v1::Selector SelectorToProto(const SelectorSpec& selector) {
-  const SnapKv& snapkv = std::get<SnapKv>(selector);
-  v1::Selector proto;
-  proto.mutable_snapkv()->set_window(snapkv.window);
-  proto.mutable_snapkv()->set_kernel(snapkv.kernel);
-  switch (snapkv.pooling) {
-    case Pooling::kMax:
-      proto.mutable_snapkv()->set_pooling(v1::POOLING_MAX);
-      break;
-    case Pooling::kMean:
-      proto.mutable_snapkv()->set_pooling(v1::POOLING_MEAN);
-      break;
-    case Pooling::kNone:
-      proto.mutable_snapkv()->set_pooling(v1::POOLING_NONE);
-      break;
   }
   return proto;
 }

@@ -12,23 +12,19 @@ namespace ripplekv {
 // What absent parameters of a request's allocator or selector mean: the server's options.
 struct PlanDefaults {
   Allocators allocators;
-  SnapKv snapkv;
+  Selectors selectors;
 };
 
 // Unset where the message says nothing. INVALID_ARGUMENT names field (after `path`, e.g.
 // "kv.size."), value and range.
 absl::StatusOr<std::optional<Size>> SizeFromProto(const v1::CacheSize& proto,
                                                   const std::string& path);
-absl::StatusOr<std::optional<SelectorSpec>> SelectorFromProto(const v1::Selector& proto,
-                                                              const PlanDefaults& defaults,
-                                                              const std::string& path);
 
 // INVALID_ARGUMENT naming the field where a request gives a size beside an allocator that needs
 // none.
 absl::Status CheckGivenOnce(const Allocator& allocator, bool gives_size, const std::string& field);
 
 v1::CacheSize SizeToProto(const Size& size);
-v1::Selector SelectorToProto(const SelectorSpec& selector);
 // source: PROFILE where a profile decides the shares, INLINE where sensitivities without a profile
 // do, FIXED where nothing measured does and they differ.
 v1::Plan PlanToProto(const Plan& plan);

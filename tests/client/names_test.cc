@@ -63,6 +63,30 @@ TEST(NamesTest, PlansInWords) {
   selector.mutable_snapkv()->set_kernel(7);
   selector.mutable_snapkv()->set_pooling(v1::POOLING_MAX);
   EXPECT_EQ(Describe(selector), "SnapKV (window 32, kernel 7, pooling max)");
+  selector.mutable_mixed()->set_queries(2048);
+  selector.mutable_mixed()->set_weight(0.25);
+  selector.mutable_mixed()->mutable_snapkv()->set_window(32);
+  selector.mutable_mixed()->mutable_snapkv()->set_kernel(7);
+  selector.mutable_mixed()->mutable_snapkv()->set_pooling(v1::POOLING_MEAN);
+  EXPECT_EQ(Describe(selector),
+            "0.25 SnapKV (window 32, kernel 7, pooling mean) + 0.75 recent attention (2,048 "
+            "queries)");
+  selector.mutable_h2o()->set_window(16);
+  selector.mutable_h2o()->set_queries(256);
+  EXPECT_EQ(Describe(selector), "H2O (window 16, 256 queries)");
+  selector.mutable_h2o()->set_normalised(true);
+  EXPECT_EQ(Describe(selector), "H2O (window 16, 256 queries, normalised)");
+  selector.mutable_recent_attention()->set_window(16);
+  selector.mutable_recent_attention()->set_queries(256);
+  selector.mutable_recent_attention()->set_kernel(7);
+  selector.mutable_recent_attention()->set_pooling(v1::POOLING_NONE);
+  EXPECT_EQ(Describe(selector),
+            "recent attention (window 16, 256 queries, kernel 7, pooling none)");
+  selector.mutable_streaming_llm()->set_window(4);
+  EXPECT_EQ(Describe(selector), "StreamingLLM (window 4)");
+  selector.mutable_random()->set_window(4);
+  selector.mutable_random()->set_seed(9);
+  EXPECT_EQ(Describe(selector), "random (window 4, seed 9)");
   v1::Plan plan;
   plan.set_source(v1::PLAN_SOURCE_PROFILE);
   plan.set_profile_id(std::string(64, 'a'));

@@ -56,7 +56,15 @@ def kv(random):
     if random.random() < 0.4:
         fields["allocator"] = one_of(random, {"uniform": {}}, {"ripple": {"r": 4.0}})
     if random.random() < 0.3:
-        fields["selector"] = {"snapkv": {"window": int(random.integers(1, 33)), "kernel": one_of(random, 1, 5, 7)}}
+        fields["selector"] = one_of(
+            random,
+            {"snapkv": {"window": int(random.integers(1, 33)), "kernel": one_of(random, 1, 5, 7)}},
+            {"h2o": {"queries": int(random.integers(1, 300)), "normalised": bool(random.integers(2))}},
+            {"recent_attention": {"queries": int(random.integers(1, 300)), "pooling": 2}},
+            {"mixed": {"queries": int(random.integers(1, 300)), "weight": float(random.uniform())}},
+            {"streaming_llm": {}},
+            {"random": {"seed": int(random.integers(9))}},
+        )
     return fields
 
 

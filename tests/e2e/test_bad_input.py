@@ -72,8 +72,12 @@ def ripple(**fields):
     return {**PROMPT, "kv": {"allocator": {"ripple": fields}}}
 
 
+def selector(**fields):
+    return {**PROMPT, "kv": {"selector": fields}}
+
+
 def snapkv(**fields):
-    return {**PROMPT, "kv": {"selector": {"snapkv": fields}}}
+    return selector(snapkv=fields)
 
 
 # Request, field, words of the message: the value and its range.
@@ -125,6 +129,14 @@ GENERATE = [
     *((snapkv(window=v), "kv.selector.snapkv.window", f"is {v}", "between 1 and 1024") for v in (0, -1, 1025)),
     *((snapkv(kernel=v), "kv.selector.snapkv.kernel", f"is {v}", "odd", "63") for v in (0, 2, 65, -7)),
     (snapkv(pooling=9), "kv.selector.snapkv.pooling", "is 9", "POOLING_MAX"),
+    (selector(h2o={"queries": 0}), "kv.selector.h2o.queries", "is 0", "between 1 and 4096"),
+    (selector(h2o={"window": 1025}), "kv.selector.h2o.window", "is 1025", "between 1 and 1024"),
+    (selector(recent_attention={"queries": 4097}), "kv.selector.recent_attention.queries", "is 4097", "4096"),
+    (selector(recent_attention={"kernel": 2}), "kv.selector.recent_attention.kernel", "is 2", "odd"),
+    *((selector(mixed={"weight": v}), "kv.selector.mixed.weight", "between 0 and 1") for v in (-0.1, 1.1, NAN)),
+    (selector(mixed={"snapkv": {"kernel": 4}}), "kv.selector.mixed.snapkv.kernel", "is 4", "odd"),
+    (selector(streaming_llm={"window": 0}), "kv.selector.streaming_llm.window", "is 0", "between 1 and 1024"),
+    (selector(random={"window": -1}), "kv.selector.random.window", "is -1", "between 1 and 1024"),
     *(({**PROMPT, "output": {"logprobs": v}}, "output.logprobs", f"is {v}", "0 to 20") for v in (-1, 21)),
 ]
 
@@ -330,6 +342,10 @@ BAD_OPTIONS = [
     ({"snapkv_kernel": 4}, "--snapkv-kernel", "'4'", "odd"),
     ({"snapkv_window": 0}, "--snapkv-window", "'0'", "1 to 1024"),
     ({"snapkv_pooling": "median"}, "--snapkv-pooling", "'median'", "max|mean|none"),
+    ({"selector": "best"}, "--selector", "'best'", "snapkv|h2o|recent_attention|mixed|streaming_llm|random"),
+    ({"selector_queries": 0}, "--selector-queries", "'0'", "1 to 4096"),
+    ({"recent_kernel": 4}, "--recent-kernel", "'4'", "odd"),
+    ({"mixed_weight": 2}, "--mixed-weight", "'2'"),
     ({"allocator": "cone"}, "--allocator", "'cone'", "ripple|uniform|sqrt"),
     ({"allocator": "multipliers"}, "--allocator multipliers", "--layer-multipliers"),
     ({"layer_positions": "5;6"}, "--layer-positions", "'5;6'"),

@@ -599,6 +599,22 @@ def test_environment_and_the_flag_wins(start, long_model):
     assert options["retention"] == "0.37" and options["snapkv_window"] == "8"
 
 
+def test_selectors_of_the_server_and_of_requests(start):
+    server = start(selector="mixed", selector_queries=100, mixed_weight=0.25, snapkv_window=8, retention=0.3,
+                   min_positions=0)  # fmt: skip
+    model = server.model()
+    mixed = model.selector.mixed
+    assert (mixed.snapkv.window, mixed.queries, mixed.weight) == (8, 100, 0.25)
+    assert model.plan.floor_positions == 4 + 8 + 1
+    prompt = {"ids": [i * 7919 % 256 for i in range(300)]}
+    kept = set()
+    for selector in ({}, {"snapkv": {}}, {"h2o": {"normalised": True}}, {"recent_attention": {"queries": 9}},
+                     {"mixed": {"weight": 1.0}}, {"streaming_llm": {}}, {"random": {"seed": 3}}):  # fmt: skip
+        complete = generate(server, token_ids=prompt, kv={"selector": selector}, stopping={"max_tokens": 2})[3]
+        kept.add(tuple(layer.positions_kept for layer in complete.cache.layers))
+    assert len(kept) == 1 and sum(kept.pop()) == len(complete.cache.layers) * 90
+
+
 def test_any_free_port(start):
     server = start(wait=False, listen="127.0.0.1:0", metrics_listen="127.0.0.1:0", log_format="json")
     wait_until(lambda: server.log_text() and server.events("listening"))

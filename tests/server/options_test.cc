@@ -69,7 +69,7 @@ TEST(ParseOptions, HasTheDocumentedDefaults) {
   const CalibrationSettings settings = options.calibration_settings();
   EXPECT_EQ(settings, CalibrationSettings());
   EXPECT_EQ(std::get<RippleAllocator>(options.plan_allocator()), RippleAllocator());
-  EXPECT_EQ(std::get<SnapKv>(options.selector()), SnapKv());
+  EXPECT_EQ(options.plan_selector(), SelectorSpec(SnapKv()));
 }
 
 TEST(ParseOptions, NamesAMistypedOptionRatherThanWhatElseIsMissing) {
@@ -107,6 +107,19 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
                                "5",
                                "--snapkv-pooling",
                                "mean",
+                               "--selector",
+                               "mixed",
+                               "--selector-queries",
+                               "300",
+                               "--h2o-normalised",
+                               "--recent-kernel",
+                               "3",
+                               "--recent-pooling",
+                               "max",
+                               "--mixed-weight",
+                               "0.25",
+                               "--random-seed",
+                               "11",
                                "--sinks",
                                "2",
                                "--calibration-examples",
@@ -149,7 +162,15 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
   EXPECT_EQ(options.threads, 3);
   EXPECT_TRUE(options.calibrates_remotely());
   EXPECT_TRUE(std::holds_alternative<UniformAllocator>(options.plan_allocator()));
-  EXPECT_EQ(std::get<SnapKv>(options.selector()), (SnapKv{16, 5, Pooling::kMean}));
+  const SnapKv snapkv = {16, 5, Pooling::kMean};
+  const Selectors selectors = options.selectors();
+  EXPECT_EQ(selectors.snapkv, snapkv);
+  EXPECT_EQ(selectors.h2o, (H2o{16, 300, true}));
+  EXPECT_EQ(selectors.recent_attention, (RecentAttention{16, 300, 3, Pooling::kMax}));
+  EXPECT_EQ(selectors.mixed, (MixedAttention{snapkv, 300, 0.25}));
+  EXPECT_EQ(selectors.streaming_llm, StreamingLlm{16});
+  EXPECT_EQ(selectors.random, (RandomPositions{16, 11}));
+  EXPECT_EQ(options.plan_selector(), SelectorSpec(selectors.mixed));
   EXPECT_EQ(options.calibration_settings(), (CalibrationSettings{3, 64, 8, 0, 2, 1, 9}));
   EXPECT_EQ(options.max_queue, 1);
   EXPECT_EQ(options.max_batch, 4);
@@ -233,6 +254,13 @@ TEST(ParseOptions, NamesTheOptionThatIsWrong) {
   with("--ripple-r", "0.5");
   with("--snapkv-kernel", "4");
   with("--snapkv-pooling", "median");
+  with("--selector", "best");
+  with("--selector-queries", "0");
+  with("--selector-queries", "4097");
+  with("--recent-kernel", "2");
+  with("--recent-pooling", "median");
+  with("--mixed-weight", "1.5");
+  with("--random-seed", "-1");
   with("--calibration-eta", "11");
   with("--calibration-examples", "0");
   with("--max-queue", "x");

@@ -197,6 +197,36 @@ TEST_F(CliTest, FlagsReachTheirFields) {
   EXPECT_EQ(service_.last_request_id, "mine");
 }
 
+TEST_F(CliTest, SelectorsReachTheirFields) {
+  const auto selector = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"generate", "-p", "x"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return service_.last_request.kv().selector();
+  };
+  EXPECT_TRUE(selector({"--snapkv-window", "8"}).has_snapkv());
+  EXPECT_TRUE(selector({"--selector", "snapkv"}).has_snapkv());
+  EXPECT_FALSE(selector({"--selector", "h2o"}).h2o().has_queries());
+  v1::Selector made = selector({"--selector", "h2o", "--selector-queries", "99", "--h2o-normalised",
+                                "--snapkv-window", "5"});
+  EXPECT_EQ(made.h2o().queries(), 99);
+  EXPECT_EQ(made.h2o().window(), 5);
+  EXPECT_TRUE(made.h2o().normalised());
+  made = selector({"--selector", "recent_attention", "--selector-queries", "64", "--recent-kernel",
+                   "5", "--recent-pooling", "max"});
+  EXPECT_EQ(made.recent_attention().queries(), 64);
+  EXPECT_EQ(made.recent_attention().kernel(), 5);
+  EXPECT_EQ(made.recent_attention().pooling(), v1::POOLING_MAX);
+  made = selector({"--selector", "mixed", "--mixed-weight", "0", "--snapkv-kernel", "3",
+                   "--selector-queries", "64"});
+  EXPECT_TRUE(made.mixed().has_weight());
+  EXPECT_EQ(made.mixed().snapkv().kernel(), 3);
+  EXPECT_EQ(made.mixed().queries(), 64);
+  EXPECT_TRUE(selector({"--selector", "streaming_llm"}).has_streaming_llm());
+  EXPECT_EQ(selector({"--selector", "random", "--random-seed", "7"}).random().seed(), 7);
+}
+
 TEST_F(CliTest, ContextAndGrowthCapReachTheirFields) {
   const Outcome outcome = Run({"generate", "-p", "x", "--context", "the-id", "--growth-cap", "64"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -287,6 +317,10 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
       {{"generate", "-p", "a", "--allocator", "positions", "--layer-positions", "1,b"},
        "must be numbers between commas"},
       {{"generate", "-p", "a", "--retention", "1", "--total-bytes", "2"}, "--total-bytes"},
+      {{"generate", "-p", "a", "--selector", "other"}, "other"},
+      {{"generate", "-p", "a", "--mixed-weight", "1"}, "--mixed-weight does not go without"},
+      {{"generate", "-p", "a", "--selector", "h2o", "--snapkv-kernel", "5"},
+       "--snapkv-kernel does not go with --selector h2o"},
       {{"generate", "-p", "a", "--logit-bias", "7"}, "ID:BIAS"},
       {{"generate", "-p", "a", "--stop-token-id", "z"}, "'z'"},
       {{"generate", "-p", "caf\xE9"}, "byte 3"},

@@ -10,9 +10,6 @@ namespace {
 
 using testing::HasSubstr;
 
-const PlanDefaults kDefaults = {.allocators = {},
-                                .snapkv = {.window = 16, .kernel = 5, .pooling = Pooling::kMean}};
-
 TEST(SizeFromProto, ReadsEachKind) {
   v1::CacheSize proto;
   EXPECT_FALSE(SizeFromProto(proto, "")->has_value());
@@ -47,36 +44,10 @@ TEST(SizeFromProto, NamesFieldAndValue) {
               HasSubstr("kv.size.target_mean_kl is -1"));
 }
 
-TEST(SelectorFromProto, TakesTheServersParametersWhereAbsent) {
-  v1::Selector proto;
-  EXPECT_FALSE(SelectorFromProto(proto, kDefaults, "")->has_value());
-  proto.mutable_snapkv();
-  EXPECT_EQ(**SelectorFromProto(proto, kDefaults, ""), SelectorSpec(kDefaults.snapkv));
-  proto.mutable_snapkv()->set_window(64);
-  proto.mutable_snapkv()->set_kernel(7);
-  proto.mutable_snapkv()->set_pooling(v1::POOLING_NONE);
-  EXPECT_EQ(**SelectorFromProto(proto, kDefaults, ""), SelectorSpec(SnapKv{64, 7, Pooling::kNone}));
-}
-
-TEST(SelectorFromProto, NamesFieldAndValue) {
-  v1::Selector proto;
-  proto.mutable_snapkv()->set_kernel(4);
-  EXPECT_THAT(std::string(SelectorFromProto(proto, kDefaults, "kv.selector.").status().message()),
-              HasSubstr("kv.selector.snapkv.kernel is 4"));
-  proto.mutable_snapkv()->set_kernel(5);
-  proto.mutable_snapkv()->set_pooling(static_cast<v1::Pooling>(17));
-  EXPECT_THAT(std::string(SelectorFromProto(proto, kDefaults, "kv.selector.").status().message()),
-              HasSubstr("kv.selector.snapkv.pooling is 17"));
-}
-
 TEST(ToProto, ReadsBack) {
   for (const Size& size : {Size(Retention{0.1}), Size(TotalPositions{12345678901}), Size(Full{}),
                            Size(TotalBytes{1}), Size(TargetMeanKl{2})}) {
     EXPECT_EQ(**SizeFromProto(SizeToProto(size), ""), size);
-  }
-  for (const Pooling pooling : {Pooling::kMax, Pooling::kMean, Pooling::kNone}) {
-    const SelectorSpec selector = SnapKv{8, 3, pooling};
-    EXPECT_EQ(**SelectorFromProto(SelectorToProto(selector), kDefaults, ""), selector);
   }
 }
 
