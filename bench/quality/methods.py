@@ -39,6 +39,13 @@ ALL = (
     ),
     Method("inverse-8", "inverse ripple, r 8 (control)", by({"inverse_ripple": {"ripple": ripple(8.0)}})),
     Method("shuffled-8", "shuffled ripple, r 8 (control)", by({"shuffled_ripple": {"ripple": ripple(8.0), "seed": 1}})),
+    Method("local-8", "ripple of the layer's own response, r 8", by({"local_response": {"ripple": ripple(8.0)}})),
+    Method(
+        "isolated-8",
+        "ripple of isolated damage, r 8",
+        by({"isolated_damage": {"ripple": ripple(8.0), "retention": 0.1}}),
+    ),
+    Method("curves", "damage curves", by({"damage_curves": {}})),
     # What a request gets that says nothing but a size.
     Method("server", "the server's own plan", {}),
 )

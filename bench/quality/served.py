@@ -38,11 +38,19 @@ def serving(options):
             yield client, model, profile
         return
     needs_profile = options.command != "lm-eval"
-    quick = {"calibration_examples": 4, "calibration_prefix": 128, "calibration_window": 16} if options.quick else {}
+    # Some allocators need the damage of each layer beside its sensitivity.
+    calibration = {"calibration_damage": 8}
+    if options.quick:
+        calibration = {
+            "calibration_damage": 2,
+            "calibration_examples": 4,
+            "calibration_prefix": 448,
+            "calibration_window": 16,
+        }
     options.profile_dir.mkdir(parents=True, exist_ok=True)
     flags = {
         "calibration": "embedded" if needs_profile else "off", "profile_dir": options.profile_dir, "kv_memory": options.kv_memory,
-        "context_memory": options.context_memory, "compute": options.compute, **quick, **options.flags,
+        "context_memory": options.context_memory, "compute": options.compute, **calibration, **options.flags,
     }  # fmt: skip
     with bench_server.server_of(options, **flags) as server, ripplekv.Client(server.address, timeout=3600) as client:
         profile = calibrated(client) if needs_profile else None

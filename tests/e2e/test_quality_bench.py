@@ -115,7 +115,9 @@ def test_longbench_from_local_files(run_bench):
 def test_the_profile(run_bench):
     _, out = run_bench("profile", out="profile")
     assert len(json.loads((out / "profile.json").read_text())["layers"]) == 4
-    assert "| 3 |" in (out / "results.md").read_text()
+    text = (out / "results.md").read_text()
+    assert "| 3 |" in text and "damage at 10 %" in text
+    assert "Rank correlation with the damage of compressing a layer alone to 10 %: sensitivity " in text
 
 
 def test_wrong_values_are_told(run_bench, tmp_path):
