@@ -16,6 +16,8 @@ struct KvSide {
   size_t param_bytes = 0;  // 0: none
   size_t offset = 0;       // in the page
   size_t param_offset = 0;
+
+  bool operator==(const KvSide&) const = default;
 };
 
 /// How cached rows of one layer lie in a page: keys, values, then the logical position of each row,
@@ -38,6 +40,10 @@ struct KvPageLayout {
   static KvPageLayout For(KvType type, int kv_heads, int head_dim, size_t page_bytes) {
     return For(type, type, kv_heads, head_dim, page_bytes);
   }
+  /// The same pages with rows stored in other types: another number of rows.
+  KvPageLayout With(KvTypes stored) const {
+    return For(stored, type, kv_heads, head_dim, page_bytes);
+  }
   /// Contiguous rows, read as one page without positions: row r of KV head h of the keys at
   /// (h * rows + r) * d elements, values from v_offset bytes on.
   static KvPageLayout Contiguous(KvType type, int kv_heads, int head_dim, int rows,
@@ -55,6 +61,7 @@ struct KvPageLayout {
   size_t RowBytes() const { return RowBytes({k.type, v.type}, kv_heads, head_dim); }
 
   KvTypes stored() const { return {k.type, v.type}; }
+  bool operator==(const KvPageLayout&) const = default;
 
   /// Pages that `rows` rows take.
   int64_t PagesFor(int64_t rows) const { return (rows + rows_per_page - 1) / rows_per_page; }

@@ -87,10 +87,9 @@ absl::Status DecodeProcess::Load() {
 
 absl::Status DecodeProcess::StartEngine(LoadedModel loaded) {
   pool_ = std::move(loaded.pool);
-  EngineOptions engine_options = EngineOptionsOf(options_);
-  engine_options.kv_types = loaded.info->kv_types;
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(
-      engine_options, std::move(loaded.decoder), loaded.info->tokenizer, plans_->plan(), metrics_);
+  absl::StatusOr<std::unique_ptr<Engine>> engine =
+      Engine::Create(EngineOptionsOf(options_), std::move(loaded.decoder), loaded.info->tokenizer,
+                     plans_->plan(), metrics_);
   if (!engine.ok()) return engine.status();
   engine_ = *std::move(engine);
   metrics_->SetEngineStats([engine = engine_.get()] { return engine->stats(); });

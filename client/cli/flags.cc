@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/help.h"
 #include "client/input_file.h"
+#include "client/names.h"
 #include "client/number_list.h"
 #include "client/utf8.h"
 
@@ -229,10 +230,26 @@ absl::Status StoppingFlags::Fill(v1::StoppingParams& params) const {
   return absl::OkStatus();
 }
 
+namespace {
+
+std::optional<v1::KvType> KvTypeNamed(const std::string& name) {
+  for (v1::KvType type : {v1::KV_TYPE_FP32, v1::KV_TYPE_BF16, v1::KV_TYPE_INT8, v1::KV_TYPE_INT4}) {
+    if (name == NameOf(type)) return type;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 void KvFlags::Add(CLI::App& app, bool with_growth) {
   const std::string group = "KV cache (without any: the server's plan)";
   budget.Add(app);
   selector.Add(app, group);
+  app.add_option("--kv-type", kv_type,
+                 "What keys and values are stored in, one type or one for each (int8:int4), "
+                 "whatever the plan says")
+      ->type_name("fp32|bf16|int8|int4|KEYS:VALUES")
+      ->group(group);
   if (!with_growth) return;
   app.add_option("--growth-cap", growth_cap,
                  "Compact a layer back whenever the output has made it grow by N positions, 16 to "
@@ -246,6 +263,19 @@ absl::Status KvFlags::Fill(v1::KvParams& params) const {
   auto allocator = budget.MakeAllocator();
   if (!allocator.ok()) return allocator.status();
   if (allocator->has_value()) *params.mutable_allocator() = **std::move(allocator);
+  if (!kv_type.empty()) {
+    const size_t colon = kv_type.find(':');
+    const auto keys = KvTypeNamed(kv_type.substr(0, colon));
+    const auto values =
+        KvTypeNamed(colon == std::string::npos ? kv_type : kv_type.substr(colon + 1));
+    if (!keys || !values) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--kv-type is '", kv_type,
+          "': must be fp32, bf16, int8 or int4, or one for keys and one for values: int8:int4"));
+    }
+    params.set_key_type(*keys);
+    params.set_value_type(*values);
+  }
   if (growth_cap) params.set_growth_cap(*growth_cap);
   auto made = selector.Make();
   if (!made.ok()) return made.status();

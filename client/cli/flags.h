@@ -67,6 +67,7 @@ struct StoppingFlags {
 struct KvFlags {
   BudgetFlags budget;
   SelectorFlags selector;
+  std::string kv_type;
   std::optional<int32_t> growth_cap;
 
   // with_growth: --growth-cap too, for commands that generate.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/kv/sequence_cache.h"
 
 namespace ripplekv {
 namespace {
@@ -38,6 +39,7 @@ absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const AdmissionRequest
   } else {
     const auto layers = static_cast<size_t>(plan.layers());
     admission.budgets.layer.assign(layers, request.prompt_tokens);
+    admission.budgets.types.assign(request.base_types.begin(), request.base_types.end());
     admission.budgets.total = plan.layers() * request.prompt_tokens;
     admission.budgets.requested = admission.budgets.total;
     admission.budgets.full = true;
@@ -48,9 +50,11 @@ absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const AdmissionRequest
     const int64_t target = base + std::max(prompt, plan.floor());
     int64_t capacity = base + prompt + request.max_tokens;
     if (request.growth_cap > 0) capacity = std::min(capacity, target + request.growth_cap);
+    const KvPageLayout& stored =
+        admission.layouts.emplace_back(layout.With(admission.budgets.types[l]));
     admission.target_rows.push_back(target);
     admission.capacity_rows.push_back(capacity);
-    admission.pages += layout.PagesFor(capacity) - base / layout.rows_per_page;
+    admission.pages += SequenceCache::OwnPagesFor(stored, base, capacity);
     if (request.full_cache != nullptr) {
       admission.pages += request.full_cache->PagesFor(request.prompt_tokens);
     }

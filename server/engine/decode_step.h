@@ -29,18 +29,23 @@ class DecodeStep {
   explicit DecodeStep(Decoder* decoder, std::function<void(int layer)> before_layer = {})
       : decoder_(decoder), before_layer_(std::move(before_layer)) {}
 
-  /// logits: [rows, vocab]. 1 to Decoder::kMaxRows rows whose caches have one layout. After an
-  /// error, or an exception, the caches are as before: RESOURCE_EXHAUSTED where a cache has no room
-  /// for its row. What the step measured is not committed yet (SequenceCache::CommitStep).
+  /// logits: [rows, vocab]. 1 to Decoder::kMaxRows rows whose caches are of one arena; each may
+  /// store each layer in types of its own. After an error, or an exception, the caches are as
+  /// before: RESOURCE_EXHAUSTED where a cache has no room for its row. What the step measured is
+  /// not committed yet (SequenceCache::CommitStep).
   absl::Status Run(absl::Span<const DecodeRow> rows, float* logits);
 
  private:
   absl::Status RunLayers(absl::Span<const DecodeRow> rows, float* logits);
+  void Order(absl::Span<const DecodeRow> rows);
+  void Attend(int layer);
 
   Decoder* decoder_;
   std::function<void(int layer)> before_layer_;
+  std::vector<size_t> order_;    // row of the call, for each row at work
+  std::vector<DecodeRow> rows_;  // at work: those that store alike lie side by side
   std::vector<int32_t> positions_;
-  std::vector<float> hidden_, q_, k_, v_, attention_, workspace_;
+  std::vector<float> hidden_, q_, k_, v_, attention_, workspace_, result_;
   std::vector<PagedSequence> sequences_;
 };
 

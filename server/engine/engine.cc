@@ -29,6 +29,13 @@ RefusalReason ReasonOf(const absl::Status& status) {
                                                     : RefusalReason::kTooLarge;
 }
 
+// Where one of the two is given, the other is the server's own.
+std::optional<KvTypes> TypesOf(const KvParams& kv, const Plan& plan) {
+  if (!kv.key_type.has_value() && !kv.value_type.has_value()) return std::nullopt;
+  const KvTypes own = plan.spec().kv_types;
+  return KvTypes(kv.key_type.value_or(own.k), kv.value_type.value_or(own.v));
+}
+
 template <typename Request>
 std::shared_ptr<const ContextLease> ContextOf(const Request& request) {
   if constexpr (std::is_same_v<Request, ContextRequest>) {
@@ -140,23 +147,27 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
   if (absl::Status status = ValidateRequest(request, limits_); !status.ok()) return status;
   auto queued = std::make_unique<QueuedRequest>();
   queued->plan = shared_.plan();
-  if (request.kv.allocator.has_value() || request.kv.selector.has_value()) {
-    auto plan = queued->plan->With(request.kv.allocator, request.kv.selector);
+  const std::optional<KvTypes> types = TypesOf(request.kv, *queued->plan);
+  if (request.kv.allocator.has_value() || request.kv.selector.has_value() || types.has_value()) {
+    auto plan = queued->plan->With(request.kv.allocator, request.kv.selector, types);
     if (!plan.ok()) return plan.status();
     queued->plan = std::make_shared<const Plan>(*std::move(plan));
   }
   const std::shared_ptr<const ContextLease> context = ContextOf(request);
   std::vector<int64_t> base_rows;
+  std::vector<KvTypes> base_types;
   int64_t pages = arena_pages_;  // that the request can have at most: its context's stay
   if (context != nullptr) {
     for (const LayerUsage& layer : context->info().layers) {
       base_rows.push_back(layer.positions);
-      pages -= layout_.PagesFor(layer.positions);
+      base_types.push_back(layer.types);
+      pages -= layout_.With(layer.types).PagesFor(layer.positions);
     }
   }
   AdmissionRequest wanted = {.size = request.kv.size,
                              .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
-                             .base_rows = base_rows};
+                             .base_rows = base_rows,
+                             .base_types = base_types};
   const KvPageLayout full_cache_layout = FullCacheLayout(layout_);
   int64_t longest_continuation = 0;
   if constexpr (std::is_same_v<Request, GenerateRequest>) {
@@ -272,7 +283,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
       .context_length = c.context_length,
       .max_prompt_tokens = options.max_prompt_tokens == 0 ? longest : options.max_prompt_tokens};
   const KvType type = decoder->kv_type();
-  const KvTypes stored = options.kv_types.value_or(type);
+  const KvTypes stored = plan->spec().kv_types;
   const KvPageLayout layout = KvPageLayout::For(
       stored, type, c.kv_heads, c.head_dim,
       KvPageLayout::BytesForRowsPerPage(stored, c.kv_heads, c.head_dim, kRowsPerPage));

@@ -24,7 +24,6 @@ namespace ripplekv {
 
 struct EngineOptions {
   size_t kv_memory_bytes = size_t{256} << 20;
-  std::optional<KvTypes> kv_types;  // of cached rows; null: the type the model computes in
   // Activations: residual streams of prompts on their way, scores, logits.
   size_t work_memory_bytes = size_t{512} << 20;
   int max_batch = Decoder::kMaxRows;  // requests at work at once, [1, Decoder::kMaxRows]
@@ -55,10 +54,11 @@ class Engine {
  public:
   static constexpr int kRowsPerPage = 32;
 
-  /// The decoder's thread pool and `observer` (may be null) must outlive the engine. Decoder, pool
-  /// and LibTorch belong to the engine's thread from here on. INVALID_ARGUMENT: kv_memory_bytes
-  /// cannot hold one layer of the longest prompt and a page in every layer (says how much would
-  /// do).
+  /// A page holds kRowsPerPage rows of the plan's kv_types, whatever later plans and requests
+  /// store. The decoder's thread pool and `observer` (may be null) must outlive the engine.
+  /// Decoder, pool and LibTorch belong to the engine's thread from here on. INVALID_ARGUMENT:
+  /// kv_memory_bytes cannot hold one layer of the longest prompt and a page in every layer (says
+  /// how much would do).
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                                         std::unique_ptr<Decoder> decoder,
                                                         std::shared_ptr<const Tokenizer> tokenizer,
@@ -96,7 +96,8 @@ class Engine {
   EngineStats stats() const;
   const ModelConfig& config() const;
   int32_t max_prompt_tokens() const;
-  /// How cached rows lie in a page: RowBytes() is what one position takes in a layer.
+  /// How rows of the types that the server started with lie in a page: RowBytes() is what one
+  /// position takes in a layer. Full caches are counted in them.
   const KvPageLayout& kv_layout() const;
 
   /// The decoder, for use within BackgroundJob::Step (the engine's thread) only.

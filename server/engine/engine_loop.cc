@@ -176,7 +176,7 @@ absl::StatusOr<TaskHoldings> EngineLoop::Hold(const QueuedRequest& request) {
   }
 
   absl::StatusOr<SequenceCache> cache =
-      context == nullptr ? SequenceCache::Reserve(absl::MakeSpan(pools_), resources_.layout,
+      context == nullptr ? SequenceCache::Reserve(absl::MakeSpan(pools_), request.admission.layouts,
                                                   request.admission.capacity_rows)
                          : SequenceCache::ReserveOver(context->cache, absl::MakeSpan(pools_),
                                                       request.admission.capacity_rows);

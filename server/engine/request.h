@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "calibration/policy/plan.h"
 #include "calibration/policy/selector.h"
+#include "kernels/kv_type.h"
 #include "model/chat_template.h"
 
 namespace ripplekv {
@@ -53,12 +54,16 @@ struct StoppingParams {
   bool ignore_eos = false;                // end-of-text tokens are tokens like others
 };
 
-/// How much of the prompt's cache is kept, and which rows. What is absent comes from the plan in
-/// force.
+/// How much of the prompt's cache is kept, which rows, and how they are stored. What is absent
+/// comes from the plan in force.
 struct KvParams {
   std::optional<Size> size;
   std::optional<Allocator> allocator;
   std::optional<SelectorSpec> selector;
+  // What every layer stores keys and values in, whatever the plan says layer by layer. Where one of
+  // them is given, the other is the server's own (PlanSpec::kv_types).
+  std::optional<KvType> key_type;
+  std::optional<KvType> value_type;
   // Bounded decode growth: rows a layer may grow beyond the prompt's before it is compacted back to
   // them, [kMinGrowthCap, kMaxGrowthCap]; 0: it grows with the output.
   std::optional<int32_t> growth_cap;
@@ -142,6 +147,7 @@ enum class FinishReason {
 struct LayerUsage {
   int64_t positions = 0;  // kept per KV head after prefill
   size_t bytes = 0;       // of the pages that they take
+  KvTypes types{};        // that they are stored in
 };
 
 struct Usage {
@@ -161,7 +167,7 @@ struct Timings {
 struct CacheUsage {
   std::vector<LayerUsage> layers;  // one a layer
   size_t kept_bytes = 0;           // of the kept rows, without the rounding up to pages
-  size_t full_bytes = 0;           // of the rows if every position were kept
+  size_t full_bytes = 0;           // of the rows if every position were kept in the server's types
   size_t peak_prefill_bytes = 0;   // this request's KV pages and full layer at their highest
 };
 

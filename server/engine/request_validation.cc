@@ -136,11 +136,11 @@ absl::Status ValidatePrompt(const std::vector<int32_t>& prompt, int32_t context_
 }
 
 absl::Status ValidateKv(const KvParams& kv, bool over_context, bool decodes) {
-  if (over_context &&
-      (kv.size.has_value() || kv.allocator.has_value() || kv.selector.has_value())) {
+  if (over_context && (kv.size.has_value() || kv.allocator.has_value() || kv.selector.has_value() ||
+                       kv.key_type.has_value() || kv.value_type.has_value())) {
     return absl::InvalidArgumentError(
-        "kv is given with context_id: size, allocator and selector are those that the context was "
-        "created with; leave them out");
+        "kv is given with context_id: size, allocator, selector, key_type and value_type are those "
+        "that the context was created with; leave them out");
   }
   if (kv.size.has_value()) {
     if (absl::Status status = ValidateSize(*kv.size); !status.ok()) return status;

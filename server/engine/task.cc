@@ -64,13 +64,15 @@ int64_t Task::context_tokens() const {
 CacheUsage Task::NotePrefilled() const {
   CacheUsage usage;
   int64_t kept = 0;
-  for (int l = 0; l < cache_.layers(); ++l) {
-    usage.layers.push_back({cache_.rows(l), cache_.bytes(l)});
-    kept += cache_.rows(l);
-  }
   const int64_t all = (context_tokens() + request_->prompt_tokens()) * cache_.layers();
-  usage.kept_bytes = static_cast<size_t>(kept) * resources_.layout.RowBytes();
   usage.full_bytes = static_cast<size_t>(all) * resources_.layout.RowBytes();
+  for (int l = 0; l < cache_.layers(); ++l) {
+    const KvPageLayout& layout = cache_.layout(l);
+    usage.layers.push_back(
+        {.positions = cache_.rows(l), .bytes = cache_.bytes(l), .types = layout.stored()});
+    kept += cache_.rows(l);
+    usage.kept_bytes += static_cast<size_t>(cache_.rows(l)) * layout.RowBytes();
+  }
   usage.peak_prefill_bytes = peak_prefill_bytes_;
   if (resources_.observer != nullptr) {
     int64_t own = kept;

@@ -38,7 +38,7 @@ struct TaskResources {
   const Tokenizer* tokenizer = nullptr;
   absl::Span<const int32_t> end_of_text;
   PageArena* arena = nullptr;
-  KvPageLayout layout;
+  KvPageLayout layout;  // in the server's own types
   DecodeStep* decode = nullptr;
   EngineObserver* observer = nullptr;  // may be null
 };

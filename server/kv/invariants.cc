@@ -15,7 +15,7 @@ absl::Status Broken(std::string what) {
 }
 
 absl::Status CheckLayer(const SequenceCache& cache, int layer) {
-  const KvPageLayout& layout = cache.layout();
+  const KvPageLayout& layout = cache.layout(layer);
   const int64_t rows = cache.rows(layer);
   if (rows > cache.capacity(layer)) {
     return Broken(absl::StrCat("layer ", layer, " has ", rows, " rows of ", cache.capacity(layer),
@@ -103,8 +103,8 @@ absl::Status CheckKvInvariants(const PageArena& arena, absl::Span<const LayerPoo
         const Place* place =
             id >= 0 && id < arena.pages() ? &places[static_cast<size_t>(id)] : nullptr;
         if (place == nullptr || place->owner == nullptr || place->layer != layer ||
-            place->index != i ||
-            place->owner->rows(layer) < (i + 1) * cache.layout().rows_per_page) {
+            place->index != i || place->owner->layout(layer) != cache.layout(layer) ||
+            place->owner->rows(layer) < (i + 1) * cache.layout(layer).rows_per_page) {
           return Broken(absl::StrCat("sequence ", s, ", layer ", layer, " shares page ", id, " as ",
                                      i, ", which is no full page of a sequence there"));
         }

@@ -22,38 +22,43 @@ void MoveRow(const KvPageLayout& layout, std::byte* const* pages, int kv_head, i
 }  // namespace
 
 absl::StatusOr<SequenceCache> SequenceCache::Reserve(absl::Span<LayerPool> pools,
-                                                     const KvPageLayout& layout,
+                                                     absl::Span<const KvPageLayout> layouts,
                                                      absl::Span<const int64_t> capacity_rows) {
+  assert(pools.size() == layouts.size());
   SequenceCache empty;
-  empty.layout_ = layout;
   empty.layers_.resize(pools.size());
+  for (size_t l = 0; l < pools.size(); ++l) {
+    assert(layouts[l].rows_per_page > 0 && layouts[l].page_bytes == pools[l].arena()->page_bytes());
+    empty.layers_[l].layout = layouts[l];
+  }
   return ReserveOver(empty, pools, capacity_rows);
 }
 
 absl::StatusOr<SequenceCache> SequenceCache::ReserveOver(const SequenceCache& base,
                                                          absl::Span<LayerPool> pools,
                                                          absl::Span<const int64_t> capacity_rows) {
-  const KvPageLayout& layout = base.layout_;
   assert(pools.size() == capacity_rows.size() && pools.size() == base.layers_.size());
   std::vector<int64_t> pages(pools.size());
   for (size_t l = 0; l < pools.size(); ++l) {
-    assert(capacity_rows[l] >= base.layers_[l].rows);
-    pages[l] = OwnPagesFor(layout, base.layers_[l].rows, capacity_rows[l]);
+    const Layer& from = base.layers_[l];
+    assert(capacity_rows[l] >= from.rows);
+    pages[l] = OwnPagesFor(from.layout, from.rows, capacity_rows[l]);
   }
   auto reservations = ReserveLayers(pools, pages);
   if (!reservations.ok()) return reservations.status();
 
   SequenceCache cache;
-  cache.layout_ = layout;
   cache.layers_.resize(pools.size());
   for (size_t l = 0; l < pools.size(); ++l) {
     const Layer& from = base.layers_[l];
     Layer& to = cache.layers_[l];
+    const KvPageLayout& layout = from.layout;
     to.pool = &pools[l];
+    to.layout = layout;
     to.reservation = std::move((*reservations)[l]);
     to.capacity = capacity_rows[l];
     to.base_rows = from.rows;
-    const auto shared = static_cast<ptrdiff_t>(from.rows / layout.rows_per_page);
+    const auto shared = static_cast<ptrdiff_t>(to.shared_pages());
     to.table.assign(from.table.begin(), from.table.begin() + shared);
     to.pages.assign(from.pages.begin(), from.pages.begin() + shared);
     const int64_t rest = from.rows % layout.rows_per_page;
@@ -75,7 +80,6 @@ absl::StatusOr<SequenceCache> SequenceCache::ReserveOver(const SequenceCache& ba
 SequenceCache& SequenceCache::operator=(SequenceCache&& other) noexcept {
   if (this != &other) {
     Release();
-    layout_ = other.layout_;
     layers_ = std::move(other.layers_);
     other.layers_.clear();
     tracks_mass_ = other.tracks_mass_;
@@ -88,7 +92,7 @@ SequenceCache::~SequenceCache() { Release(); }
 
 void SequenceCache::Release() {
   for (Layer& layer : layers_) {
-    const auto shared = static_cast<size_t>(layer.base_rows / layout_.rows_per_page);
+    const auto shared = static_cast<size_t>(layer.shared_pages());
     // Backwards: the arena hands out the page that was freed last, so a run of pages stays a run.
     for (size_t i = layer.table.size(); i > shared; --i) layer.pool->Free(layer.table[i - 1]);
   }
@@ -101,7 +105,7 @@ absl::Status SequenceCache::Grow(int layer, int64_t rows) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "layer %d: %d rows exceed the %d that were reserved", layer, rows, l.capacity));
   }
-  const auto pages = static_cast<size_t>(layout_.PagesFor(rows));
+  const auto pages = static_cast<size_t>(l.layout.PagesFor(rows));
   l.table.reserve(pages);
   l.pages.reserve(pages);
   while (l.table.size() < pages) {
@@ -124,7 +128,7 @@ absl::Status SequenceCache::Fill(int layer, const void* k, const void* v, int64_
   assert(l.rows == 0);
   if (absl::Status status = Grow(layer, rows); !status.ok()) return status;
   GatherRowsArgs args;
-  args.layout = layout_;
+  args.layout = l.layout;
   args.k = k;
   args.v = v;
   args.kv_head_stride = kv_head_stride;
@@ -138,7 +142,7 @@ absl::Status SequenceCache::Fill(int layer, const void* k, const void* v, int64_
 
 absl::Status SequenceCache::Compact(int layer, const void* k, const void* v, int64_t kv_head_stride,
                                     absl::Span<const int32_t> indices, int64_t rows) {
-  assert(static_cast<int64_t>(indices.size()) == rows * layout_.kv_heads);
+  assert(static_cast<int64_t>(indices.size()) == rows * layout(layer).kv_heads);
   return Fill(layer, k, v, kv_head_stride, indices.data(), rows);
 }
 
@@ -150,7 +154,7 @@ absl::Status SequenceCache::StoreAll(int layer, const void* k, const void* v,
 absl::Status SequenceCache::AppendRow(int layer, const float* k, const float* v, int32_t position) {
   Layer& l = layers_[static_cast<size_t>(layer)];
   if (absl::Status status = Grow(layer, l.rows + 1); !status.ok()) return status;
-  StoreRow(layout_, l.pages.data(), l.rows, position, k, v);
+  StoreRow(l.layout, l.pages.data(), l.rows, position, k, v);
   SetRows(layer, l.rows + 1);
   return absl::OkStatus();
 }
@@ -161,7 +165,7 @@ absl::Status SequenceCache::AppendRows(int layer, const void* k, const void* v,
   Layer& l = layers_[static_cast<size_t>(layer)];
   if (absl::Status status = Grow(layer, l.rows + rows); !status.ok()) return status;
   GatherRowsArgs args;
-  args.layout = layout_;
+  args.layout = l.layout;
   args.k = k;
   args.v = v;
   args.kv_head_stride = kv_head_stride;
@@ -177,7 +181,7 @@ void SequenceCache::Truncate(int layer, int64_t rows) {
   Layer& l = layers_[static_cast<size_t>(layer)];
   assert(rows >= l.base_rows && rows <= l.rows);
   l.rows = rows;
-  while (l.table.size() > static_cast<size_t>(layout_.PagesFor(rows))) {
+  while (l.table.size() > static_cast<size_t>(l.layout.PagesFor(rows))) {
     l.reservation.Return(l.table.back());
     l.table.pop_back();
     l.pages.pop_back();
@@ -186,13 +190,13 @@ void SequenceCache::Truncate(int layer, int64_t rows) {
 
 void SequenceCache::CopyRows(int layer, void* k, void* v, int64_t kv_head_stride) const {
   const Layer& l = layers_[static_cast<size_t>(layer)];
-  ReadRows(layout_, l.pages.data(), 0, l.rows, k, v, kv_head_stride, nullptr, 0);
+  ReadRows(l.layout, l.pages.data(), 0, l.rows, k, v, kv_head_stride, nullptr, 0);
 }
 
 void SequenceCache::TrackMass() {
   if (tracks_mass_) return;
   tracks_mass_ = true;
-  for (Layer& l : layers_) l.mass = RowMass(layout_.kv_heads, l.capacity - l.base_rows);
+  for (Layer& l : layers_) l.mass = RowMass(l.layout.kv_heads, l.capacity - l.base_rows);
 }
 
 void SequenceCache::CommitStep() {
@@ -212,7 +216,7 @@ absl::Status SequenceCache::CompactBack(int layer, int64_t target_rows, int sink
   const int64_t keep = target_rows - l.base_rows;
   std::vector<std::vector<int64_t>> kept;  // a KV head, counted from base_rows
   std::vector<float> mean(static_cast<size_t>(own));
-  for (int h = 0; h < layout_.kv_heads; ++h) {
+  for (int h = 0; h < l.layout.kv_heads; ++h) {
     int64_t first = 0;
     while (first < own && RowPosition(layer, h, l.base_rows + first) < sinks) ++first;
     if (first + recent > keep) {
@@ -226,12 +230,12 @@ absl::Status SequenceCache::CompactBack(int layer, int64_t target_rows, int sink
     }
     kept.push_back(ChooseByMass(mean, keep, first, recent));
   }
-  for (int h = 0; h < layout_.kv_heads; ++h) {
+  for (int h = 0; h < l.layout.kv_heads; ++h) {
     // Rows only move to lower numbers, in ascending order: no row is overwritten before it moved.
     for (int64_t to = 0; to < keep; ++to) {
       const int64_t from = kept[static_cast<size_t>(h)][static_cast<size_t>(to)];
       if (from == to) continue;
-      MoveRow(layout_, l.pages.data(), h, l.base_rows + from, l.base_rows + to);
+      MoveRow(l.layout, l.pages.data(), h, l.base_rows + from, l.base_rows + to);
       l.mass.Move(h, from, to);
     }
   }
@@ -251,7 +255,7 @@ PagedSequence SequenceCache::View(int layer) const {
 }
 
 size_t SequenceCache::bytes(int layer) const {
-  return static_cast<size_t>(pages(layer)) * layout_.page_bytes;
+  return static_cast<size_t>(pages(layer)) * layout(layer).page_bytes;
 }
 
 size_t SequenceCache::bytes() const {
@@ -263,26 +267,27 @@ size_t SequenceCache::bytes() const {
 const std::byte* SequenceCache::Page(int layer, int64_t row) const {
   const Layer& l = layers_[static_cast<size_t>(layer)];
   assert(row >= 0 && row < l.rows);
-  return l.pages[static_cast<size_t>(row / layout_.rows_per_page)];
+  return l.pages[static_cast<size_t>(row / l.layout.rows_per_page)];
 }
 
 int32_t SequenceCache::RowPosition(int layer, int kv_head, int64_t row) const {
+  const KvPageLayout& in = layout(layer);
   int32_t position;
-  std::memcpy(&position,
-              Page(layer, row) +
-                  layout_.PositionOffset(kv_head, static_cast<int>(row % layout_.rows_per_page)),
-              sizeof position);
+  std::memcpy(
+      &position,
+      Page(layer, row) + in.PositionOffset(kv_head, static_cast<int>(row % in.rows_per_page)),
+      sizeof position);
   return position;
 }
 
 const std::byte* SequenceCache::KeyRow(int layer, int kv_head, int64_t row) const {
-  return Page(layer, row) +
-         layout_.KeyOffset(kv_head, static_cast<int>(row % layout_.rows_per_page));
+  const KvPageLayout& in = layout(layer);
+  return Page(layer, row) + in.KeyOffset(kv_head, static_cast<int>(row % in.rows_per_page));
 }
 
 const std::byte* SequenceCache::ValueRow(int layer, int kv_head, int64_t row) const {
-  return Page(layer, row) +
-         layout_.ValueOffset(kv_head, static_cast<int>(row % layout_.rows_per_page));
+  const KvPageLayout& in = layout(layer);
+  return Page(layer, row) + in.ValueOffset(kv_head, static_cast<int>(row % in.rows_per_page));
 }
 
 }  // namespace ripplekv

@@ -14,21 +14,30 @@
 
 namespace ripplekv {
 
-/// One sequence's cached rows: per layer a page table and the pages that are still promised to it.
-/// A page holds keys, values and the logical position of every row and KV head. Everything goes
-/// back to the pools when it dies. The pools must outlive it.
+/// One sequence's cached rows: per layer a page table, the pages that are still promised to it and
+/// how rows lie in them, so that layers may store them in different types. A page holds keys,
+/// values and the logical position of every row and KV head. Everything goes back to the pools when
+/// it dies. The pools must outlive it.
 ///
 /// A sequence may go on after another one (ReserveOver). Its first rows, the base rows, are then
 /// that one's and never change; the pages that they fill are shared: in its page table, but not its
 /// own, neither counted nor freed with it.
 class SequenceCache {
  public:
-  /// Promises pages for capacity_rows[l] rows in every layer, or in none (RESOURCE_EXHAUSTED, pools
-  /// as before).
+  /// Promises pages for capacity_rows[l] rows of layouts[l] in every layer, or in none
+  /// (RESOURCE_EXHAUSTED, pools as before). The layouts are of the arena's pages and differ in the
+  /// types stored only.
+  static absl::StatusOr<SequenceCache> Reserve(absl::Span<LayerPool> pools,
+                                               absl::Span<const KvPageLayout> layouts,
+                                               absl::Span<const int64_t> capacity_rows);
+  /// One layout for every layer.
   static absl::StatusOr<SequenceCache> Reserve(absl::Span<LayerPool> pools,
                                                const KvPageLayout& layout,
-                                               absl::Span<const int64_t> capacity_rows);
-  /// A sequence that goes on after all rows of `base`, which must not change and must outlive it.
+                                               absl::Span<const int64_t> capacity_rows) {
+    return Reserve(pools, std::vector<KvPageLayout>(pools.size(), layout), capacity_rows);
+  }
+  /// A sequence that goes on after all rows of `base`, which must not change and must outlive it;
+  /// its layouts are base's.
   /// capacity_rows[l] (at least base's rows) counts base's rows too, but only pages of its own are
   /// promised, in every layer or in none (RESOURCE_EXHAUSTED, pools as before). The rows of base's
   /// partly filled last page are copied into the first own page.
@@ -44,9 +53,9 @@ class SequenceCache {
   ~SequenceCache();
 
   /// Fills an empty layer from full rows: row i of KV head h is position indices[h * rows + i], its
-  /// key at k + (h * kv_head_stride + position * d) elements of layout().type, its value
-  /// likewise. indices: [kv_heads, rows], each head's strictly ascending. RESOURCE_EXHAUSTED beyond
-  /// the capacity: admission should have prevented that.
+  /// key at k + (h * kv_head_stride + position * d) elements of layout(layer).type, its
+  /// value likewise. indices: [kv_heads, rows], each head's strictly ascending. RESOURCE_EXHAUSTED
+  /// beyond the capacity: admission should have prevented that.
   absl::Status Compact(int layer, const void* k, const void* v, int64_t kv_head_stride,
                        absl::Span<const int32_t> indices, int64_t rows);
   /// The same for all of the rows 0 ... rows - 1, in every KV head.
@@ -57,16 +66,16 @@ class SequenceCache {
   /// beyond the capacity.
   absl::Status AppendRow(int layer, const float* k, const float* v, int32_t position);
 
-  /// Adds rows that lie contiguously in layout().type, for every KV head those of the positions
-  /// first_position, first_position + 1, ...: row i of KV head h at (h * kv_head_stride + i * d)
-  /// elements. RESOURCE_EXHAUSTED, with nothing changed, beyond the capacity.
+  /// Adds rows that lie contiguously in layout(layer).type, for every KV head those of the
+  /// positions first_position, first_position + 1, ...: row i of KV head h at (h * kv_head_stride +
+  /// i * d) elements. RESOURCE_EXHAUSTED, with nothing changed, beyond the capacity.
   absl::Status AppendRows(int layer, const void* k, const void* v, int64_t kv_head_stride,
                           int64_t rows, int32_t first_position);
   /// Back to the first `rows` rows, base_rows(layer) at least: pages that are no longer needed are
   /// promised to this sequence again.
   void Truncate(int layer, int64_t rows);
   /// All rows, base rows too, to contiguous memory: row r of KV head h at (h * kv_head_stride +
-  /// r * d) elements of layout().type, rounded to it.
+  /// r * d) elements of layout(layer).type, rounded to it.
   void CopyRows(int layer, void* k, void* v, int64_t kv_head_stride) const;
 
   /// From now on every decode step's attention mass is counted for the rows after the base rows,
@@ -89,7 +98,7 @@ class SequenceCache {
   /// What DecodeAttention reads, and where it writes the mass if that is tracked; valid until the
   /// next change of the layer.
   PagedSequence View(int layer) const;
-  const KvPageLayout& layout() const { return layout_; }
+  const KvPageLayout& layout(int layer) const { return layers_[static_cast<size_t>(layer)].layout; }
 
   int layers() const { return static_cast<int>(layers_.size()); }
   int64_t rows(int layer) const { return layers_[static_cast<size_t>(layer)].rows; }
@@ -101,7 +110,7 @@ class SequenceCache {
   }
   /// How many pages at the table's front are shared.
   int64_t shared_pages(int layer) const {
-    return layers_[static_cast<size_t>(layer)].base_rows / layout_.rows_per_page;
+    return layers_[static_cast<size_t>(layer)].shared_pages();
   }
   int64_t own_pages(int layer) const { return pages(layer) - shared_pages(layer); }
   const std::vector<PageId>& page_table(int layer) const {
@@ -123,6 +132,7 @@ class SequenceCache {
  private:
   struct Layer {
     LayerPool* pool = nullptr;
+    KvPageLayout layout;
     PageReservation reservation;
     std::vector<PageId> table;
     std::vector<std::byte*> pages;  // the table as addresses
@@ -130,6 +140,8 @@ class SequenceCache {
     int64_t rows = 0;
     int64_t capacity = 0;
     RowMass mass;  // of the rows after the base rows
+
+    int64_t shared_pages() const { return base_rows / layout.rows_per_page; }
   };
   SequenceCache() = default;
   void Release();
@@ -141,7 +153,6 @@ class SequenceCache {
   void SetRows(int layer, int64_t rows);
   const std::byte* Page(int layer, int64_t row) const;
 
-  KvPageLayout layout_;
   std::vector<Layer> layers_;
   bool tracks_mass_ = false;
   int32_t steps_ = 0;  // committed since TrackMass

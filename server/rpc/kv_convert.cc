@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/allocator_convert.h"
+#include "server/rpc/kv_type_convert.h"
 #include "server/rpc/selector_convert.h"
 #include "server/rpc/status.h"
 
@@ -45,10 +46,19 @@ absl::StatusOr<KvParams> KvParamsFromProto(const v1::KvParams& proto, const Plan
       SelectorFromProto(proto.selector(), defaults.selectors, "kv.selector.");
   if (!selector.ok()) return selector.status();
   kv.selector = *selector;
+  absl::StatusOr<std::optional<KvType>> keys = KvTypeFromProto(proto.key_type(), "kv.key_type");
+  if (!keys.ok()) return keys.status();
+  kv.key_type = *keys;
+  absl::StatusOr<std::optional<KvType>> values =
+      KvTypeFromProto(proto.value_type(), "kv.value_type");
+  if (!values.ok()) return values.status();
+  kv.value_type = *values;
   if (use == KvUse::kGenerateOverContext || use == KvUse::kPrefillOverContext) {
     if (kv.size.has_value()) return FixedByContext("kv.size");
     if (kv.allocator.has_value()) return FixedByContext("kv.allocator");
     if (kv.selector.has_value()) return FixedByContext("kv.selector");
+    if (kv.key_type.has_value()) return FixedByContext("kv.key_type");
+    if (kv.value_type.has_value()) return FixedByContext("kv.value_type");
   }
   if (proto.has_growth_cap()) {
     const bool grows = use == KvUse::kGenerate || use == KvUse::kGenerateOverContext;

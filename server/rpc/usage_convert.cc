@@ -1,5 +1,7 @@
 #include "server/rpc/usage_convert.h"
 
+#include "server/rpc/kv_type_convert.h"
+
 namespace ripplekv {
 
 void UsageToProto(const Usage& usage, v1::Usage* proto) {
@@ -15,6 +17,8 @@ void LayersToProto(const std::vector<LayerUsage>& layers,
     layer->set_layer(static_cast<int32_t>(l));
     layer->set_positions_kept(static_cast<int32_t>(layers[l].positions));
     layer->set_kv_bytes(static_cast<int64_t>(layers[l].bytes));
+    layer->set_key_type(KvTypeToProto(layers[l].types.k));
+    layer->set_value_type(KvTypeToProto(layers[l].types.v));
   }
 }
 

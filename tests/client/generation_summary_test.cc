@@ -69,6 +69,23 @@ TEST(GenerationSummaryTest, EvenBudgetsAreOneNumber) {
   EXPECT_THAT(RenderSummary(complete, {}), HasSubstr("4,096 of 4,096 a layer\n"));
 }
 
+TEST(GenerationSummaryTest, SaysWhatTheLayersStore) {
+  v1::GenerateComplete complete = TestComplete();
+  for (auto& layer : *complete.mutable_cache()->mutable_layers()) {
+    layer.set_positions_kept(4096);
+    layer.set_key_type(v1::KV_TYPE_INT8);
+    layer.set_value_type(v1::KV_TYPE_INT8);
+  }
+  EXPECT_THAT(RenderSummary(complete, {.utf8 = true}), HasSubstr("a layer · as int8\n"));
+  for (int l : {0, 3, 4}) {
+    complete.mutable_cache()->mutable_layers(l)->set_value_type(v1::KV_TYPE_INT4);
+  }
+  complete.mutable_cache()->mutable_layers(29)->set_key_type(v1::KV_TYPE_BF16);
+  complete.mutable_cache()->mutable_layers(29)->set_value_type(v1::KV_TYPE_BF16);
+  EXPECT_THAT(RenderSummary(complete, {.utf8 = true, .width = 200}),
+              HasSubstr("a layer · as int8:int4 in 3, int8 in 26, bf16 in 1 layers\n"));
+}
+
 TEST(GenerationSummaryTest, ZeroesGiveNoNumbersThatAreNone) {
   for (const v1::GenerateComplete& complete : {v1::GenerateComplete(), [] {
                                                  v1::GenerateComplete one = TestComplete();

@@ -137,6 +137,7 @@ GENERATE = [
     (selector(mixed={"snapkv": {"kernel": 4}}), "kv.selector.mixed.snapkv.kernel", "is 4", "odd"),
     (selector(streaming_llm={"window": 0}), "kv.selector.streaming_llm.window", "is 0", "between 1 and 1024"),
     (selector(random={"window": -1}), "kv.selector.random.window", "is -1", "between 1 and 1024"),
+    *(({**PROMPT, "kv": {field: 9}}, f"kv.{field}", "is 9", "KV_TYPE_INT8") for field in ("key_type", "value_type")),
     *(({**PROMPT, "output": {"logprobs": v}}, "output.logprobs", f"is {v}", "0 to 20") for v in (-1, 21)),
 ]
 

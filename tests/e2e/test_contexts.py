@@ -127,14 +127,44 @@ def test_a_full_context_answers_as_the_whole_prompt_does(server):
     assert np.abs(np.array(over[1]) - np.array(whole[1])).max() < 1e-3
 
 
-def test_answers_do_not_depend_on_who_else_asks(server):
-    context = create(server, token_ids=ids(300))
-    alone = [ask(server, context_id=context.context_id, token_ids=ids(5, seed))[:2] for seed in range(8)]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        together = pool.map(
-            lambda seed: ask(server, context_id=context.context_id, token_ids=ids(5, seed))[:2], range(8)
+def test_a_context_keeps_the_types_it_was_made_with(server):
+    int8, int4 = 3, 4  # KvType
+    context = create(server, token_ids=ids(300), kv={"key_type": int8, "value_type": int4})
+    row = server.model().model.kv_heads * (32 + 4 + 16 + 4 + 4)  # heads of 16 channels take a group of 32
+    assert context.kv_bytes == 4 * 75 * row
+    assert context.full_kv_bytes == 4 * 300 * server.model().kv_bytes_per_position_layer
+    assert [(layer.key_type, layer.value_type) for layer in context.layers] == [(int8, int4)] * 4
+    plain = create(server, token_ids=ids(300))
+    asked = [ask(server, context_id=c.context_id, token_ids=ids(9, 5)) for c in (context, plain)]
+    cache = asked[0][2].cache
+    assert cache.kv_bytes == 4 * (75 + 9) * row
+    assert [(layer.key_type, layer.value_type) for layer in cache.layers] == [(int8, int4)] * 4
+    assert asked[0][1] != asked[1][1]
+    assert context.page_bytes < plain.page_bytes
+    for field in ("key_type", "value_type"):
+        error = refused(
+            lambda field=field: ask(server, context_id=context.context_id, token_ids=ids(9), kv={field: int8}),
+            grpc.StatusCode.INVALID_ARGUMENT,
         )
-        assert list(together) == alone
+        assert error_details(error)["BadRequest"].field_violations[0].field == f"kv.{field}"
+
+
+def test_answers_do_not_depend_on_who_else_asks(server):
+    types = {"key_type": 3, "value_type": 4}
+    context = create(server, token_ids=ids(300))
+    other = create(server, token_ids=ids(200), kv=types)
+    asked = [
+        fields
+        for seed in range(4)
+        for fields in (
+            {"context_id": context.context_id, "token_ids": ids(5, seed)},
+            {"context_id": other.context_id, "token_ids": ids(5, seed)},
+            {"token_ids": ids(40, seed), "kv": {"key_type": 1 + seed}},
+        )
+    ]
+    alone = [ask(server, **fields)[:2] for fields in asked]
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        assert list(pool.map(lambda fields: ask(server, **fields)[:2], asked)) == alone
     assert get(server, context.context_id).users == 0
 
 

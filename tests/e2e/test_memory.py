@@ -54,6 +54,36 @@ def test_the_arena_holds_the_plan_and_one_full_layer(server, ids):
     assert server.metrics()["ripplekv_kv_used_bytes"] == 0
 
 
+def rows_per_page(page_bytes, heads, *regions):
+    """How many rows of these regions (bytes a row and head), each from a multiple of 64 on, and of a position fit."""
+
+    def taken(rows):
+        return sum(math.ceil(heads * rows * size / 64) * 64 for size in regions) + heads * rows * 4
+
+    return max(rows for rows in range(1, 1000) if taken(rows) <= page_bytes)
+
+
+def test_pages_hold_as_many_rows_as_the_type_allows(server, ids):
+    tokens = 4000
+    model = server.model()
+    m = model.model
+    page_bytes = math.ceil(ROWS_PER_PAGE * model.kv_bytes_per_position_layer / 64) * 64
+    d = m.head_dim
+    bf16, int8, int4 = (2 * d,), (d, 4), (d // 2, 4 * d // 32)  # rows, then scales and minima
+    full_layer = tokens * 2 * m.kv_heads * d * 2  # always in bf16, that of the arithmetic
+    for (key, keys), (value, values) in (((3, int8), (3, int8)), ((4, int4), (2, bf16)), ((4, int4), (4, int4))):
+        kv = {"key_type": key, "value_type": value}
+        cache = generate(server, token_ids={"ids": ids[:tokens]}, kv=kv, stopping={"max_tokens": 1}, timeout=300)[3].cache
+        fit = rows_per_page(page_bytes, m.kv_heads, *keys, *values)
+        assert fit > ROWS_PER_PAGE
+        kept = math.floor(RETENTION * tokens)
+        assert [layer.kv_bytes for layer in cache.layers] == [math.ceil(kept / fit) * page_bytes] * m.layers
+        assert cache.kv_bytes == m.layers * kept * m.kv_heads * (sum(keys) + sum(values) + 4)
+        plan = sum(layer.kv_bytes for layer in cache.layers)
+        assert plan < cache.peak_prefill_bytes <= plan + full_layer
+    assert server.metrics()["ripplekv_kv_used_bytes"] == 0
+
+
 def test_the_process_grows_by_what_the_design_explains(server, ids):
     short, long = 2000, 7900
     m = server.model().model

@@ -418,7 +418,8 @@ def test_exposition_format(server):
     [("int8", "INT8", "INT8", 2 * (32 + 4)), ("int8:int4", "INT8", "INT4", 32 + 4 + 16 + 4), ("fp32", "FP32", "FP32", 8 * HEAD_DIM)],
 )
 def test_stored_kv_types(start, kv_type, key, value, channels):
-    """What is reported, kept and counted is of the type; heads are stored in whole groups of 32 channels."""
+    """What is reported, kept and counted is of the type; heads are stored in whole groups of 32 channels. A request may
+    choose the type of another server: it gets that one's answer."""
     server = start(min_positions=0, retention=0.5, kv_type=kv_type)
     model = server.model()
     assert model.kv_type == stubs().profile.KvType.Value(f"KV_TYPE_{key}")
@@ -430,6 +431,15 @@ def test_stored_kv_types(start, kv_type, key, value, channels):
     assert complete.cache.kv_bytes == LAYERS * 150 * model.kv_bytes_per_position_layer
     assert math.isfinite(complete.next_token_kl)
     assert generate(server, **run)[1] == first
+    plain = start(min_positions=0, retention=0.5)
+    types = {"key_type": model.kv_type, "value_type": model.value_kv_type}
+    _, own, _, chosen = generate(plain, output={"next_token_kl": True}, kv=types, **run)
+    assert own == first
+    assert chosen.next_token_kl == complete.next_token_kl
+    assert chosen.cache.kv_bytes == complete.cache.kv_bytes
+    assert chosen.cache.full_kv_bytes == LAYERS * 300 * plain.model().kv_bytes_per_position_layer
+    for layer in [*complete.cache.layers, *chosen.cache.layers]:
+        assert (layer.key_type, layer.value_type) == (model.kv_type, model.value_kv_type)
 
 
 def test_metrics_of_one_request(start, long_model):

@@ -174,6 +174,23 @@ def test_over_a_context_only_what_is_new_is_prefilled(tiny):
             assert np.abs(np.array(logprobs(left)) - logprobs(right)).max() < 1e-3
 
 
+def test_types_of_one_server_compare(tiny):
+    fp32, bf16, int8, int4 = 1, 2, 3, 4  # KvType
+    wanted = {"token_ids": ids(300), "continuations": [{"token_ids": ids(60, 1)}]}
+    by_type = {}
+    for key, value in ((fp32, fp32), (bf16, bf16), (int8, int8), (int4, int4), (int8, int4)):
+        kv = {**FULL, "key_type": key, "value_type": value}
+        response = score(tiny, kv=kv, **wanted)
+        by_type[key, value] = np.array(logprobs(response.continuations[0]))
+        assert {(layer.key_type, layer.value_type) for layer in response.cache.layers} == {(key, value)}
+    exact = by_type.pop((fp32, fp32))
+    assert logprobs(score(tiny, kv=FULL, **wanted).continuations[0]) == exact.tolist()
+    error = {types: np.abs(values - exact).mean() for types, values in by_type.items()}
+    print("mean error of a log-probability by type:", error)
+    assert 0 < error[bf16, bf16] < error[int4, int4]
+    assert 0 < error[int8, int8] < error[int8, int4] < 0.5
+
+
 def test_many_continuations_share_one_prefill(tiny):
     before = tiny.metrics()["ripplekv_prompt_tokens_total"]
     response = score(tiny, token_ids=ids(300), continuations=[{"text": f"number {i}"} for i in range(256)])

@@ -49,6 +49,14 @@ TEST(PlanTest, SaysWhatRowsAreStoredInAndTheirBytes) {
   EXPECT_EQ(budgets.bytes, 1200 * 3 * (64 + 4 + 32 + 2 * 4 + 4));
 }
 
+TEST(PlanTest, RequestsOverrideWhatRowsAreStoredIn) {
+  const Plan plan = *Plan::Make(Spec());
+  const KvTypes types(KvType::kInt4, KvType::kInt8);
+  const LayerBudgets other = plan.With({}, {}, types)->BudgetsFor(4000).value();
+  EXPECT_THAT(other.types, ElementsAre(types, types, types));
+  EXPECT_EQ(other.layer, plan.BudgetsFor(4000)->layer);
+}
+
 TEST(PlanTest, RequestsOverrideSizeAllocatorAndSelector) {
   const Plan plan = *Plan::Make(Spec());
   EXPECT_EQ(plan.BudgetsFor(4000, TotalPositions{900})->total, 900);

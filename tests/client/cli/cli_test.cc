@@ -241,6 +241,15 @@ TEST_F(CliTest, ContextAndGrowthCapReachTheirFields) {
   EXPECT_EQ(service_.last_request.context_id(), "the-id");
 }
 
+TEST_F(CliTest, TypesOfKeysAndValuesReachTheirFields) {
+  EXPECT_EQ(Run({"generate", "-p", "x", "--kv-type", "int4"}).exit_code, 0);
+  EXPECT_EQ(service_.last_request.kv().key_type(), v1::KV_TYPE_INT4);
+  EXPECT_EQ(service_.last_request.kv().value_type(), v1::KV_TYPE_INT4);
+  EXPECT_EQ(Run({"generate", "-p", "x", "--kv-type", "fp32:bf16"}).exit_code, 0);
+  EXPECT_EQ(service_.last_request.kv().key_type(), v1::KV_TYPE_FP32);
+  EXPECT_EQ(service_.last_request.kv().value_type(), v1::KV_TYPE_BF16);
+}
+
 TEST_F(CliTest, ScoreTellsEachContinuation) {
   const Outcome outcome = Run({"score", "-c", " ab", "--continuations", InputFile("cd\r\n\n-e\n"),
                                "--raw", "-p", "x", "--retention", "0.5", "--context", "the-id"});
@@ -329,6 +338,8 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
       {{"generate", "--token-ids", "/dev/null"}, "token id"},
       {{"generate", "-p", "a", "-p", "b"}, "--prompt is given 2 times: must be given once"},
       {{"generate", "-p", "a", "--timeout", "1", "--timeout", "2"}, "--timeout is given 2 times"},
+      {{"generate", "-p", "a", "--kv-type", "int9"}, "--kv-type is 'int9'"},
+      {{"generate", "-p", "a", "--kv-type", "int8:"}, "--kv-type is 'int8:'"},
       {{"score", "-p", "a"}, "no continuation"},
       {{"score", "-c", "a", "--growth-cap", "16"}, "--growth-cap"},
       {{"score", "-c", "caf\xE9"}, "byte 3"},

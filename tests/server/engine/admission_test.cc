@@ -55,8 +55,10 @@ TEST(AdmissionTest, BoundedGrowthReservesItsCapOnly) {
 TEST(AdmissionTest, OverAContextOnlyItsOwnPagesCount) {
   const Plan plan = MakePlan(2, 0.1, 0);
   const std::vector<int64_t> base = {100, 64};
-  auto admission =
-      PlanAdmission(plan, {.prompt_tokens = 20, .max_tokens = 10, .base_rows = base}, Layout());
+  const std::vector<KvTypes> types(2, KvType::kBf16);
+  auto admission = PlanAdmission(
+      plan, {.prompt_tokens = 20, .max_tokens = 10, .base_rows = base, .base_types = types},
+      Layout());
   ASSERT_TRUE(admission.ok()) << admission.status();
   EXPECT_EQ(admission->budgets.layer, (std::vector<int64_t>{20, 20})) << "every row is kept";
   EXPECT_EQ(admission->capacity_rows, (std::vector<int64_t>{130, 94}));
@@ -85,6 +87,35 @@ TEST(AdmissionTest, AFullCacheTakesPagesOfItsOwnLayout) {
   EXPECT_EQ(FullCacheLayout(coarse).stored(), KvTypes(KvType::kF32));
   EXPECT_EQ(FullCacheLayout(coarse).page_bytes, coarse.page_bytes);
   EXPECT_LT(FullCacheLayout(coarse).rows_per_page, coarse.rows_per_page);
+}
+
+// Row of a KV head of 64: 64 + 4 bytes in int8, 32 + 8 in int4, 128 in bf16, and a position of 4.
+TEST(AdmissionTest, PagesAreThoseOfEachLayersTypes) {
+  const Plan plan = MakePlan(2, 0.1, 0);
+  const KvPageLayout layout = Layout();
+  const Plan stores = *plan.With({}, {}, KvTypes(KvType::kInt8, KvType::kBf16));
+  auto admission = PlanAdmission(stores, {.prompt_tokens = 4000, .max_tokens = 256}, layout);
+  ASSERT_TRUE(admission.ok()) << admission.status();
+  ASSERT_EQ(admission->layouts.size(), 2u);
+  for (const KvPageLayout& stored : admission->layouts) {
+    EXPECT_EQ(stored.stored(), KvTypes(KvType::kInt8, KvType::kBf16));
+    EXPECT_EQ(stored.page_bytes, layout.page_bytes);
+    EXPECT_EQ(stored.rows_per_page, layout.page_bytes / (3 * (68 + 128 + 4)));
+  }
+  EXPECT_EQ(admission->pages, 2 * 16);  // ceil(656 / 41)
+
+  const std::vector<int64_t> base = {100, 100};
+  const std::vector<KvTypes> types = {KvType::kInt4, KvTypes(KvType::kBf16, KvType::kInt4)};
+  admission = PlanAdmission(
+      plan, {.prompt_tokens = 20, .max_tokens = 90, .base_rows = base, .base_types = types},
+      layout);
+  ASSERT_TRUE(admission.ok()) << admission.status();
+  EXPECT_EQ(admission->layouts[0].stored(), types[0]);
+  EXPECT_EQ(admission->layouts[1].stored(), types[1]);
+  ASSERT_EQ(admission->layouts[0].rows_per_page, 98);
+  ASSERT_EQ(admission->layouts[1].rows_per_page, 48);
+  // 210 rows: pages 1 (2 rows of it copied) and 2; pages 2 (4 rows) to 4.
+  EXPECT_EQ(admission->pages, 2 + 3);
 }
 
 // The number between two texts of a message, where both are there.

@@ -1,6 +1,6 @@
 // A request's output has the same bits alone and in any company: random mixes of prompts, arrivals,
-// samplers, contexts, plans, growth caps, scores and cancellations against each request run alone
-// by an engine that has nothing else to do. RIPPLEKV_MIXES=N runs N mixes instead of 200.
+// samplers, contexts, plans, types, growth caps, scores and cancellations against each request run
+// alone by an engine that has nothing else to do. RIPPLEKV_MIXES=N runs N mixes instead of 200.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,6 +48,8 @@ KvParams RandomKv(Random& random) {
     default:
       break;
   }
+  if (OneIn(random, 3)) kv.key_type = kKvTypes[Between(random, 0, 3)];
+  if (OneIn(random, 3)) kv.value_type = kKvTypes[Between(random, 0, 3)];
   if (OneIn(random, 4)) kv.allocator = UniformAllocator{};
   if (OneIn(random, 4)) kv.allocator = RippleAllocator{.r = 1.0 * Between(random, 1, 8)};
   if (OneIn(random, 2)) {
@@ -128,6 +130,12 @@ std::string Describe(const Mix& mix, const Item& item) {
     text += ", growth cap " + std::to_string(*item.generate.kv.growth_cap);
   }
   if (item.generate.kv.size) text += ", size of its own";
+  if (item.generate.kv.key_type) {
+    text += std::string(", ") + KvTypeName(*item.generate.kv.key_type) + " keys";
+  }
+  if (item.generate.kv.value_type) {
+    text += std::string(", ") + KvTypeName(*item.generate.kv.value_type) + " values";
+  }
   return text;
 }
 
@@ -239,9 +247,10 @@ class MixEngine {
     options.kv_memory_bytes = size_t{24} << 20;
     options.context_memory_bytes = size_t{4} << 20;
     options.check_invariants = true;
-    auto engine =
-        Engine::Create(options, *Decoder::Create(TinyModel::Get().weights, compute, &pool_),
-                       TinyModel::Get().tokenizer, TinyPlan(), observer);
+    auto decoder = *Decoder::Create(TinyModel::Get().weights, compute, &pool_);
+    auto plan = Storing(*TinyPlan(), decoder->kv_type());
+    auto engine = Engine::Create(options, std::move(decoder), TinyModel::Get().tokenizer,
+                                 std::move(plan), observer);
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }

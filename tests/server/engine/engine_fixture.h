@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -136,6 +137,11 @@ inline std::shared_ptr<const Plan> MakePlan(const Size& size, int64_t min_positi
   return std::make_shared<const Plan>(*Plan::Make(spec));
 }
 
+// The same plan with rows stored so.
+inline std::shared_ptr<const Plan> Storing(const Plan& plan, KvTypes types) {
+  return std::make_shared<const Plan>(*plan.With({}, {}, types));
+}
+
 class EngineTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -149,8 +155,10 @@ class EngineTest : public ::testing::Test {
     engine_.reset();
     pool_ = std::make_unique<ThreadPool>(threads);
     options.check_invariants = true;
-    auto engine = Engine::Create(options, *Decoder::Create(weights_, compute_, pool_.get()),
-                                 tokenizer_, std::move(plan), observer);
+    auto decoder = *Decoder::Create(weights_, compute_, pool_.get());
+    plan = Storing(*plan, kv_types_.value_or(decoder->kv_type()));
+    auto engine =
+        Engine::Create(options, std::move(decoder), tokenizer_, std::move(plan), observer);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -208,6 +216,7 @@ class EngineTest : public ::testing::Test {
   std::shared_ptr<const Weights> weights_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   ComputeType compute_ = ComputeType::kF32;
+  std::optional<KvTypes> kv_types_;  // of engines started from now on; null: what they compute in
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<RequestHandle> handle_;

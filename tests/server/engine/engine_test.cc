@@ -203,7 +203,7 @@ TEST_F(EngineTest, WhatCanNeverFitIsRefusedWithTheFigures) {
   options.kv_memory_bytes = 300 * 2 * 3 * 64 * 4 + 10 * page;
   const absl::Status status =
       Engine::Create(options, *Decoder::Create(TestWeights(), ComputeType::kF32, pool_.get()),
-                     TestTokenizer(), MakePlan(Full{}), nullptr)
+                     TestTokenizer(), Storing(*MakePlan(Full{}), KvType::kF32), nullptr)
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("--kv-memory"));
@@ -335,7 +335,7 @@ TEST_F(EngineTest, ANewPlanHoldsForRequestsSubmittedAfterIt) {
   before->on_start = [&] { gate.Wait(); };
   Submit(Ask(kStory, 1), before);
   auto waiting = Submit(Ask(kStory, 1));
-  engine_->SetPlan(MakePlan(Retention{0.5}));
+  engine_->SetPlan(Storing(*MakePlan(Retention{0.5}), KvType::kF32));
   auto after = Submit(Ask(kStory, 1));
   gate.Open();
   for (auto* sink : {&before, &waiting, &after}) ASSERT_TRUE((*sink)->Wait().status().ok());

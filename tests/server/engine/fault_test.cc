@@ -43,6 +43,9 @@ class FaultTest : public TinyEngineTest {
     }
     // One tracks its rows' mass, which a step that fails must leave as it was.
     if (i == 2) request.kv.growth_cap = 16;
+    // Rows of a step are attended to type by type.
+    if (i == 0) request.kv.key_type = KvType::kInt8;
+    if (i == 2) request.kv.value_type = KvType::kInt4;
     return request;
   }
   // All requests at once, from a held start.

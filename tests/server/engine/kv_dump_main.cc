@@ -122,7 +122,7 @@ absl::StatusOr<Plan> MakePlan(int layers, std::map<std::string, std::string>& ar
 std::vector<int32_t> Positions(const SequenceCache& cache) {
   std::vector<int32_t> positions;
   for (int l = 0; l < cache.layers(); ++l) {
-    for (int h = 0; h < cache.layout().kv_heads; ++h) {
+    for (int h = 0; h < cache.layout(l).kv_heads; ++h) {
       for (int64_t r = 0; r < cache.rows(l); ++r) positions.push_back(cache.RowPosition(l, h, r));
     }
   }
@@ -132,9 +132,9 @@ std::vector<int32_t> Positions(const SequenceCache& cache) {
 // A cache's fp32 keys (or values), likewise.
 std::vector<float> Rows(const SequenceCache& cache, bool keys) {
   std::vector<float> rows;
-  const auto d = static_cast<size_t>(cache.layout().head_dim);
+  const auto d = static_cast<size_t>(cache.layout(0).head_dim);
   for (int l = 0; l < cache.layers(); ++l) {
-    for (int h = 0; h < cache.layout().kv_heads; ++h) {
+    for (int h = 0; h < cache.layout(l).kv_heads; ++h) {
       for (int64_t r = 0; r < cache.rows(l); ++r) {
         const std::byte* row = keys ? cache.KeyRow(l, h, r) : cache.ValueRow(l, h, r);
         rows.resize(rows.size() + d);

@@ -23,9 +23,8 @@ std::string Name(KvTypes types) {
 class KvTypeTest : public TinyEngineTest {
  protected:
   void StartWith(std::optional<KvTypes> types) {
-    EngineOptions options;
-    options.kv_types = types;
-    StartTiny(options);
+    kv_types_ = types;
+    StartTiny();
   }
   std::shared_ptr<Collector> Run(GenerateRequest request) {
     auto sink = Submit(std::move(request));
@@ -102,6 +101,115 @@ TEST_F(KvTypeTest, FiguresAreThoseOfTheType) {
     for (const LayerUsage& layer : usage.layers) {
       EXPECT_EQ(layer.bytes, 4 * layout.page_bytes);  // of 32 rows
     }
+  }
+}
+
+GenerateRequest WithTypes(GenerateRequest request, KvTypes types) {
+  request.kv.key_type = types.k;
+  request.kv.value_type = types.v;
+  return request;
+}
+
+// A request's own types give what a server of those types gives, whose pages hold other numbers of
+// rows.
+TEST_F(KvTypeTest, ARequestsTypesGiveTheBitsOfAServerOfTheType) {
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) {
+    requests.push_back(Sampled(TinyAsk(TinyTokens(20 + 130 * i, 30 + i), 60), i));
+  }
+  requests[1].kv.growth_cap = 20;
+  for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
+    compute_ = compute;
+    std::vector<std::vector<std::shared_ptr<Collector>>> expected;
+    for (KvTypes types : kStored) {
+      StartWith(types);
+      for (auto& outputs = expected.emplace_back(); const GenerateRequest& request : requests) {
+        outputs.push_back(Run(request));
+      }
+    }
+    for (std::optional<KvTypes> server :
+         {std::optional<KvTypes>(), std::optional<KvTypes>(KvType::kInt4)}) {
+      StartWith(server);
+      for (size_t t = 0; t < std::size(kStored); ++t) {
+        SCOPED_TRACE(Name(kStored[t]));
+        for (size_t i = 0; i < requests.size(); ++i) {
+          const auto got = Run(WithTypes(requests[i], kStored[t]));
+          ExpectSameOutput(*expected[t][i], *got);
+          EXPECT_EQ(got->completion().cache.kept_bytes,
+                    expected[t][i]->completion().cache.kept_bytes);
+          EXPECT_EQ(got->completion().compactions, expected[t][i]->completion().compactions);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(KvTypeTest, RequestsOfManyTypesShareABatchAndKeepTheirBits) {
+  for (int threads : {1, 2}) {
+    StartTiny({}, threads);
+    std::vector<GenerateRequest> requests;
+    for (size_t i = 0; i < 12; ++i) {
+      GenerateRequest request = WithTypes(Sampled(TinyAsk(TinyTokens(5 + 29 * i, 50 + i), 70), i),
+                                          kStored[i % std::size(kStored)]);
+      if (i % 3 == 1) request.kv.growth_cap = 16 + static_cast<int>(i);
+      if (i % 4 == 3) {
+        KvParams kv = request.kv;
+        kv.growth_cap.reset();
+        const auto context = CreateContext(TinyTokens(90 + 31 * i, i), "anonymous", kv);
+        ASSERT_TRUE(context.ok()) << context.status();
+        request.kv.key_type.reset();
+        request.kv.value_type.reset();
+        request.context = Lease(context->id);
+      }
+      requests.push_back(request);
+    }
+    std::vector<std::shared_ptr<Collector>> alone, together;
+    for (const GenerateRequest& request : requests) alone.push_back(Run(request));
+    for (const GenerateRequest& request : requests) together.push_back(Submit(request));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      ASSERT_TRUE(together[i]->Wait().status().ok()) << together[i]->status();
+      ExpectSameOutput(*alone[i], *together[i]);
+    }
+  }
+}
+
+TEST_F(KvTypeTest, ARequestOverAContextStoresAsTheContextDoes) {
+  StartTiny();
+  KvParams kv;
+  kv.key_type = KvType::kInt8;
+  kv.value_type = KvType::kInt4;
+  kv.size = Full{};
+  const auto context = CreateContext(TinyTokens(100, 6), "anonymous", kv);
+  ASSERT_TRUE(context.ok()) << context.status();
+  const KvTypes types(KvType::kInt8, KvType::kInt4);
+  const size_t row_bytes = 2 * ((32 + 4) + (16 + 4) + 4);
+  EXPECT_EQ(context->kv_bytes, 100 * row_bytes * TinyModel::kLayers);
+  // The full cache would be in the server's type.
+  const size_t full_row_bytes = 2 * (64 + 64 + 4);
+  EXPECT_EQ(context->full_kv_bytes, 100 * full_row_bytes * TinyModel::kLayers);
+  for (const LayerUsage& layer : context->layers) EXPECT_EQ(layer.types, types);
+
+  GenerateRequest request = TinyAsk(TinyTokens(30, 7), 5);
+  request.context = Lease(context->id);
+  const auto answer = Run(request);
+  const CacheUsage& usage = answer->completion().cache;
+  EXPECT_EQ(usage.kept_bytes, 130 * row_bytes * TinyModel::kLayers);
+  EXPECT_EQ(usage.full_bytes, 130 * full_row_bytes * TinyModel::kLayers);
+  const int rows_per_page = engine_->kv_layout().With(types).rows_per_page;
+  EXPECT_GT(rows_per_page, 2 * Engine::kRowsPerPage);
+  for (const LayerUsage& layer : usage.layers) {
+    EXPECT_EQ(layer.types, types);
+    EXPECT_EQ(layer.positions, 130);
+    EXPECT_EQ(layer.bytes, (130 + rows_per_page - 1) / rows_per_page *
+                               static_cast<size_t>(engine_->kv_layout().page_bytes));
+  }
+  for (auto set : {+[](KvParams& p) { p.key_type = KvType::kInt8; },
+                   +[](KvParams& p) { p.value_type = KvType::kInt4; }}) {
+    GenerateRequest wrong = request;
+    set(wrong.kv);
+    const auto refused = engine_->Submit(wrong, std::make_shared<Collector>());
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   }
 }
 

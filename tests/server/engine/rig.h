@@ -32,8 +32,10 @@ class Rig {
     pools = MakeLayerPools(c.layers, arena.get());
   }
 
+  // types: what each layer stores; empty: what the model computes in.
   std::unique_ptr<SequenceCache> Prefilled(const std::vector<int32_t>& prompt, const Size& size,
-                                           int64_t growth, std::vector<float>& logits) {
+                                           int64_t growth, std::vector<float>& logits,
+                                           const std::vector<KvTypes>& types = {}) {
     PlanSpec spec;
     spec.layers = decoder->config().layers;
     spec.size = size;
@@ -42,8 +44,10 @@ class Rig {
     budgets = *plan.BudgetsFor(static_cast<int64_t>(prompt.size()));
     std::vector<int64_t> capacity;
     for (int64_t rows : budgets.layer) capacity.push_back(rows + growth);
+    std::vector<KvPageLayout> layouts(pools.size(), layout);
+    for (size_t l = 0; l < types.size(); ++l) layouts[l] = layout.With(types[l]);
     auto cache = std::make_unique<SequenceCache>(
-        *SequenceCache::Reserve(absl::MakeSpan(pools), layout, capacity));
+        *SequenceCache::Reserve(absl::MakeSpan(pools), layouts, capacity));
     arena->ResetPeak();
     Prefill prefill(decoder.get(), arena.get(), cache.get(),
                     {.tokens = prompt,

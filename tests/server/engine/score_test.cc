@@ -250,17 +250,15 @@ TEST_F(ScoreTest, WhereNothingIsDroppedNothingDiverges) {
 
 // Rows that are stored more coarsely than they were computed are compared with those that were not.
 TEST_F(ScoreTest, TheReferenceIsAsItWasComputed) {
-  EngineOptions options;
-  options.kv_types = KvTypes(KvType::kInt4);
-  StartTiny(options);
+  StartTiny();
   ScoreRequest request;
   request.reference = true;
   request.kv.size = Full{};
   request.prompt = TinyTokens(200, 22);
   request.continuations = {TinyTokens(40, 23)};
-  const ScoreResult coarse = MustScore(request);
-  StartTiny();
   const ScoreResult exact = MustScore(request);
+  request.kv.key_type = request.kv.value_type = KvType::kInt4;
+  const ScoreResult coarse = MustScore(request);
   EXPECT_GT(*coarse.continuations[0].mean_kl, 1e-6);
   for (size_t i = 0; i < 40; ++i) {
     EXPECT_EQ(coarse.continuations[0].tokens[i].reference->logprob,

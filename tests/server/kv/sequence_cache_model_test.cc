@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/bf16.h"
+#include "kernels/kv_codec.h"
 #include "server/kv/invariants.h"
 #include "server/kv/sequence_cache.h"
 
@@ -20,7 +21,17 @@ constexpr int kLayers = 3;
 constexpr int kHeads = 2;
 constexpr int kDim = 4;
 
-/// One row of one KV head. Its key is tag, tag + 1, ..., its value the same below zero.
+/// What a layer may store its keys and values in.
+constexpr KvTypes kStored[] = {KvType::kF32,
+                               KvType::kF32,
+                               KvType::kBf16,
+                               KvType::kInt8,
+                               KvType::kInt4,
+                               KvTypes(KvType::kInt8, KvType::kInt4),
+                               KvTypes(KvType::kInt4, KvType::kF32)};
+
+/// One row of one KV head. Its key is tag, tag + 1, ..., its value the same below zero, both
+/// rounded to what the layer stores.
 struct ModelRow {
   int32_t tag = 0;
   int32_t position = 0;
@@ -30,10 +41,24 @@ struct ModelRow {
 
 struct ModelLayer {
   std::vector<ModelRow> head[kHeads];
+  KvPageLayout layout;
   int64_t base_rows = 0;
   int64_t capacity = 0;
   int64_t rows() const { return static_cast<int64_t>(head[0].size()); }
+  int64_t PagesFor(int64_t n) const {
+    return (n + layout.rows_per_page - 1) / layout.rows_per_page;
+  }
+  int64_t shared_pages() const { return base_rows / layout.rows_per_page; }
 };
+
+/// A row as a type stores it.
+std::vector<float> Rounded(KvType type, std::vector<float> row) {
+  if (type == KvType::kF32) return row;
+  std::vector<std::byte> stored(KvRowBytes(type, kDim)), params(KvParamBytes(type, kDim));
+  EncodeKvRow(type, row.data(), kDim, stored.data(), params.data());
+  DecodeKvRow(type, stored.data(), params.data(), kDim, row.data());
+  return row;
+}
 
 struct Sequence {
   std::unique_ptr<SequenceCache> cache;
@@ -46,10 +71,13 @@ struct Sequence {
 
 class SequenceCacheModelTest : public ::testing::Test {
  protected:
+  /// A page holds rows_per_page rows of any type at least.
   void Start(uint32_t seed, int rows_per_page) {
     random_.seed(seed);
-    const size_t page =
-        KvPageLayout::BytesForRowsPerPage(KvType::kF32, kHeads, kDim, rows_per_page);
+    size_t page = 0;
+    for (KvTypes types : kStored) {
+      page = std::max(page, KvPageLayout::BytesForRowsPerPage(types, kHeads, kDim, rows_per_page));
+    }
     layout_ = KvPageLayout::For(KvType::kF32, kHeads, kDim, page);
     arena_ = *PageArena::Create(
         {.total_bytes = 64 + kPages * page, .page_bytes = page, .prefill_layer_bytes = 64});
@@ -78,28 +106,29 @@ class SequenceCacheModelTest : public ::testing::Test {
     return made;
   }
 
-  int64_t PagesFor(int64_t rows) const {
-    return (rows + layout_.rows_per_page - 1) / layout_.rows_per_page;
-  }
-
   void Reserve(Sequence* base) {
     auto sequence = std::make_unique<Sequence>();
     std::vector<int64_t> capacity;
+    std::vector<KvPageLayout> layouts;
     int64_t wanted = 0;
     for (int l = 0; l < kLayers; ++l) {
-      const int64_t base_rows = base != nullptr ? base->layer[l].rows() : 0;
-      capacity.push_back(base_rows + Below(40));
-      wanted += PagesFor(capacity.back()) - base_rows / layout_.rows_per_page;
+      ModelLayer& layer = sequence->layer[l];
+      layer.base_rows = base != nullptr ? base->layer[l].rows() : 0;
+      layer.layout = base != nullptr ? base->layer[l].layout
+                                     : layout_.With(kStored[Below(std::size(kStored))]);
+      layer.capacity = layer.base_rows + Below(40);
+      capacity.push_back(layer.capacity);
+      layouts.push_back(layer.layout);
+      wanted += layer.PagesFor(layer.capacity) - layer.shared_pages();
       if (base != nullptr) {
-        for (int h = 0; h < kHeads; ++h) sequence->layer[l].head[h] = base->layer[l].head[h];
+        for (int h = 0; h < kHeads; ++h) layer.head[h] = base->layer[l].head[h];
       }
-      sequence->layer[l].base_rows = base_rows;
-      sequence->layer[l].capacity = capacity.back();
+      mixed_ += l > 0 && layer.layout.rows_per_page != layouts[0].rows_per_page;
     }
     const int64_t available = arena_->available_pages();
     auto cache = base != nullptr
                      ? SequenceCache::ReserveOver(*base->cache, absl::MakeSpan(pools_), capacity)
-                     : SequenceCache::Reserve(absl::MakeSpan(pools_), layout_, capacity);
+                     : SequenceCache::Reserve(absl::MakeSpan(pools_), layouts, capacity);
     ASSERT_EQ(cache.ok(), wanted <= available) << cache.status();
     if (!cache.ok()) {
       EXPECT_EQ(cache.status().code(), absl::StatusCode::kResourceExhausted);
@@ -242,8 +271,10 @@ class SequenceCacheModelTest : public ::testing::Test {
       ASSERT_EQ(s.cache->rows(l), layer.rows());
       ASSERT_EQ(s.cache->base_rows(l), layer.base_rows);
       ASSERT_EQ(s.cache->capacity(l), layer.capacity);
-      ASSERT_EQ(s.cache->pages(l), PagesFor(layer.rows()));
-      ASSERT_EQ(s.cache->shared_pages(l), layer.base_rows / layout_.rows_per_page);
+      ASSERT_EQ(s.cache->pages(l), layer.PagesFor(layer.rows()));
+      ASSERT_EQ(s.cache->shared_pages(l), layer.shared_pages());
+      ASSERT_EQ(s.cache->bytes(l), static_cast<size_t>(s.cache->pages(l)) * layout_.page_bytes);
+      const KvTypes types = layer.layout.stored();
       for (int64_t i = 0; i < s.cache->shared_pages(l); ++i) {
         ASSERT_EQ(s.cache->page_table(l)[static_cast<size_t>(i)],
                   s.base->cache->page_table(l)[static_cast<size_t>(i)]);
@@ -254,6 +285,15 @@ class SequenceCacheModelTest : public ::testing::Test {
       for (int h = 0; h < kHeads; ++h) {
         ASSERT_EQ(layer.head[h].size(), static_cast<size_t>(layer.rows()));
         for (int64_t r = 0; r < layer.rows() + 3; ++r) {
+          std::vector<float> key, value;
+          for (int i = 0; i < kDim && r < layer.rows(); ++i) {
+            key.push_back(static_cast<float>(layer.head[h][static_cast<size_t>(r)].tag + i));
+            value.push_back(-key.back());
+          }
+          if (r < layer.rows()) {
+            key = Rounded(types.k, key);
+            value = Rounded(types.v, value);
+          }
           for (int i = 0; i < kDim; ++i) {
             const auto at = static_cast<size_t>(h * stride + r * kDim + i);
             if (r >= layer.rows()) {
@@ -261,9 +301,9 @@ class SequenceCacheModelTest : public ::testing::Test {
               ASSERT_EQ(v[at], 0.5f);
               continue;
             }
-            const auto expected = static_cast<float>(layer.head[h][static_cast<size_t>(r)].tag + i);
-            ASSERT_EQ(k[at], expected) << "layer " << l << " head " << h << " row " << r;
-            ASSERT_EQ(v[at], -expected);
+            ASSERT_EQ(k[at], key[static_cast<size_t>(i)])
+                << "layer " << l << " head " << h << " row " << r;
+            ASSERT_EQ(v[at], value[static_cast<size_t>(i)]);
           }
           if (r < layer.rows()) {
             ASSERT_EQ(s.cache->RowPosition(l, h, r),
@@ -279,9 +319,8 @@ class SequenceCacheModelTest : public ::testing::Test {
     std::vector<const SequenceCache*> all;
     for (const auto& s : live_) {
       for (const ModelLayer& layer : s->layer) {
-        const int64_t shared = layer.base_rows / layout_.rows_per_page;
-        used += PagesFor(layer.rows()) - shared;
-        promised += PagesFor(layer.capacity) - PagesFor(layer.rows());
+        used += layer.PagesFor(layer.rows()) - layer.shared_pages();
+        promised += layer.PagesFor(layer.capacity) - layer.PagesFor(layer.rows());
       }
       all.push_back(s->cache.get());
     }
@@ -299,11 +338,11 @@ class SequenceCacheModelTest : public ::testing::Test {
   std::vector<LayerPool> pools_;
   std::vector<std::unique_ptr<Sequence>> live_;
   int32_t next_tag_ = 0;
-  int refused_ = 0, over_ = 0, compactions_ = 0;
+  int refused_ = 0, over_ = 0, compactions_ = 0, mixed_ = 0;
 };
 
 TEST_F(SequenceCacheModelTest, RandomLivesKeepTheirRowsAndTheAccounts) {
-  for (uint32_t seed = 0; seed < 40; ++seed) {
+  for (uint32_t seed = 0; seed < 48; ++seed) {
     Start(seed, std::vector<int>{1, 3, 4, 8}[seed % 4]);
     for (int step = 0; step < 500; ++step) {
       SCOPED_TRACE("seed " + std::to_string(seed) + " step " + std::to_string(step));
@@ -353,6 +392,7 @@ TEST_F(SequenceCacheModelTest, RandomLivesKeepTheirRowsAndTheAccounts) {
   EXPECT_GT(refused_, 20) << "the arena was hardly ever full: the test shows too little";
   EXPECT_GT(over_, 200);
   EXPECT_GT(compactions_, 200);
+  EXPECT_GT(mixed_, 1000) << "layers of different types";
 }
 
 // Whichever layer's reservation fails, all pools are as before and the base is untouched.
@@ -363,9 +403,13 @@ TEST_F(SequenceCacheModelTest, AFailureInAnyLayerLeavesThePoolsAsTheyWere) {
   auto cache = SequenceCache::Reserve(absl::MakeSpan(pools_), layout_, {10, 10, 10});
   ASSERT_TRUE(cache.ok());
   base.cache = std::make_unique<SequenceCache>(*std::move(cache));
-  for (ModelLayer& layer : base.layer) layer.capacity = 10;
+  for (ModelLayer& layer : base.layer) {
+    layer.layout = layout_;
+    layer.capacity = 10;
+  }
   for (int i = 0; i < 60; ++i) AppendRows(base);
-  ASSERT_EQ(base.layer[0].rows() % 4 + base.layer[1].rows() % 4 > 0, true);
+  const int n = layout_.rows_per_page;
+  ASSERT_EQ(base.layer[0].rows() % n + base.layer[1].rows() % n > 0, true);
   const int64_t available = arena_->available_pages();
   for (size_t failing = 0; failing < kLayers; ++failing) {
     for (int64_t beyond : {int64_t{1}, int64_t{1000}}) {
@@ -378,7 +422,7 @@ TEST_F(SequenceCacheModelTest, AFailureInAnyLayerLeavesThePoolsAsTheyWere) {
         }
       }
       // Just more pages than the layers before it leave.
-      capacity[failing] = (base.layer[failing].rows() / 4 + available - others + beyond) * 4;
+      capacity[failing] = (base.layer[failing].rows() / n + available - others + beyond) * n;
       auto over = SequenceCache::ReserveOver(*base.cache, absl::MakeSpan(pools_), capacity);
       ASSERT_EQ(over.status().code(), absl::StatusCode::kResourceExhausted);
       EXPECT_NE(over.status().message().find("layer " + std::to_string(failing)), std::string::npos)

@@ -44,6 +44,8 @@ TEST_F(RequestFromProtoTest, LeavesTheEnginesDefaultsWhereNothingIsSaid) {
   EXPECT_FALSE(request->kv.size.has_value());
   EXPECT_FALSE(request->kv.allocator.has_value());
   EXPECT_FALSE(request->kv.selector.has_value());
+  EXPECT_FALSE(request->kv.key_type.has_value());
+  EXPECT_FALSE(request->kv.value_type.has_value());
   EXPECT_FALSE(request->logprobs.has_value());
   EXPECT_FALSE(request->next_token_kl);
 }
@@ -70,6 +72,8 @@ TEST_F(RequestFromProtoTest, CarriesEveryField) {
   proto_.mutable_kv()->mutable_allocator()->mutable_uniform();
   proto_.mutable_kv()->mutable_selector()->mutable_snapkv()->set_window(8);
   proto_.mutable_kv()->set_growth_cap(16);
+  proto_.mutable_kv()->set_key_type(v1::KV_TYPE_INT8);
+  proto_.mutable_kv()->set_value_type(v1::KV_TYPE_FP32);
   proto_.mutable_output()->set_logprobs(0);
   proto_.mutable_output()->set_next_token_kl(true);
   const auto request = Convert();
@@ -93,6 +97,8 @@ TEST_F(RequestFromProtoTest, CarriesEveryField) {
   EXPECT_EQ(request->kv.allocator, Allocator(UniformAllocator{}));
   EXPECT_EQ(request->kv.selector, SelectorSpec(SnapKv{.window = 8}));
   EXPECT_EQ(request->kv.growth_cap, 16);
+  EXPECT_EQ(request->kv.key_type, KvType::kInt8);
+  EXPECT_EQ(request->kv.value_type, KvType::kF32);
   EXPECT_EQ(request->logprobs, 0);
   EXPECT_TRUE(request->next_token_kl);
 }
@@ -144,6 +150,12 @@ TEST_F(RequestFromProtoTest, NamesWhatIsWrong) {
   proto_.mutable_kv()->mutable_size()->set_retention(0);
   ExpectRefused("kv.size.retention is 0");
   proto_.clear_kv();
+  proto_.mutable_kv()->set_key_type(static_cast<v1::KvType>(9));
+  ExpectRefused("kv.key_type is 9: must be KV_TYPE_FP32, KV_TYPE_BF16, KV_TYPE_INT8 or");
+  proto_.clear_kv();
+  proto_.mutable_kv()->set_value_type(static_cast<v1::KvType>(-1));
+  ExpectRefused("kv.value_type is -1: must be");
+  proto_.clear_kv();
   for (int i = 0; i < 17; ++i) proto_.mutable_stopping()->add_stop_strings("x");
   ExpectRefused("stopping.stop_strings has 17 entries: must be at most 16");
   proto_.clear_stopping();
@@ -178,6 +190,12 @@ TEST_F(RequestFromProtoTest, OverAContextRefusesWhatWasFixedOrIsNotDefined) {
   proto_.mutable_kv()->clear_allocator();
   proto_.mutable_kv()->mutable_selector()->mutable_snapkv();
   ExpectRefused("kv.selector is given over a context");
+  proto_.clear_kv();
+  proto_.mutable_kv()->set_key_type(v1::KV_TYPE_INT8);
+  ExpectRefused("kv.key_type is given over a context");
+  proto_.clear_kv();
+  proto_.mutable_kv()->set_value_type(v1::KV_TYPE_INT8);
+  ExpectRefused("kv.value_type is given over a context");
   proto_.clear_kv();
   proto_.mutable_output()->set_next_token_kl(true);
   ExpectRefused("output.next_token_kl is not defined over a context");
@@ -260,7 +278,9 @@ TEST(CompletionToProto, CarriesEveryField) {
   completion.usage = {.context_tokens = 5, .prompt_tokens = 10, .completion_tokens = 4};
   completion.compactions = 3;
   completion.next_token_kl_floor = 0.5;
-  completion.cache.layers = {{.positions = 7, .bytes = 100}, {.positions = 8, .bytes = 200}};
+  completion.cache.layers = {
+      {.positions = 7, .bytes = 100},
+      {.positions = 8, .bytes = 200, .types = {KvType::kInt8, KvType::kInt4}}};
   completion.cache.kept_bytes = 11;
   completion.cache.full_bytes = 12;
   completion.cache.peak_prefill_bytes = 13;
@@ -281,6 +301,8 @@ TEST(CompletionToProto, CarriesEveryField) {
   EXPECT_EQ(proto.cache().layers(1).layer(), 1);
   EXPECT_EQ(proto.cache().layers(1).positions_kept(), 8);
   EXPECT_EQ(proto.cache().layers(1).kv_bytes(), 200);
+  EXPECT_EQ(proto.cache().layers(1).key_type(), v1::KV_TYPE_INT8);
+  EXPECT_EQ(proto.cache().layers(1).value_type(), v1::KV_TYPE_INT4);
   EXPECT_EQ(proto.cache().kv_bytes(), 11);
   EXPECT_EQ(proto.cache().full_kv_bytes(), 12);
   EXPECT_EQ(proto.cache().peak_prefill_bytes(), 13);
