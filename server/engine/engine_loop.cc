@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <exception>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/engine/generate_task.h"
 #include "server/engine/score_task.h"
-#include "server/kv/invariants.h"
-#include "server/kv/layer_pool.h"
 
 namespace ripplekv {
 namespace {
@@ -39,9 +36,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Decoder> de
     : options_(options),
       decoder_(std::move(decoder)),
       observer_(observer),
-      arena_(std::move(arena)),
-      pools_(MakeLayerPools(decoder_->config().layers, arena_.get())),
-      work_(options.work_memory_bytes),
+      memory_(decoder_->config(), std::move(arena), options.work_memory_bytes, &shared->contexts()),
       decode_(decoder_.get(), options.before_decode_layer),
       shared_(shared) {
   for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
@@ -50,7 +45,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, std::unique_ptr<Decoder> de
   resources_ = {.decoder = decoder_.get(),
                 .tokenizer = tokenizer,
                 .end_of_text = end_of_text_,
-                .arena = arena_.get(),
+                .arena = memory_.arena(),
                 .layout = layout,
                 .decode = &decode_,
                 .observer = observer_};
@@ -64,7 +59,7 @@ void EngineLoop::Run() {
     // Who is to finish soon has the machine to itself.
     if (shared_->queue().closed()) jobs_.clear();
     EndDead();
-    FreeRemovedContexts();
+    memory_.FreeRemovedContexts();
     Admit();
     const StepPlan plan = scheduler_.Next(View());
     if (plan.empty()) {
@@ -84,7 +79,7 @@ void EngineLoop::Run() {
 void EngineLoop::ApplyPlan() {
   std::shared_ptr<const Plan> plan = shared_->plan();
   if (plan == quota_plan_) return;
-  SetQuotas(absl::MakeSpan(pools_), plan->multipliers());
+  memory_.SetQuotas(*plan);
   quota_plan_ = std::move(plan);
 }
 
@@ -105,11 +100,6 @@ void EngineLoop::EndDead() {
   for (const auto& [id, status] : dead) End(id, status);
 }
 
-void EngineLoop::FreeRemovedContexts() {
-  shared_->contexts().ExpireIdle(Clock::now());
-  for (const std::string& id : shared_->contexts().TakeRemoved()) contexts_.erase(id);
-}
-
 void EngineLoop::Admit() {
   size_t place = 0;
   while (tasks_.size() < static_cast<size_t>(options_.max_batch)) {
@@ -117,7 +107,7 @@ void EngineLoop::Admit() {
     if (place >= waiting.size()) return;
     absl::StatusOr<TaskHoldings> holdings = absl::InternalError("");
     const absl::Status tried = Guarded([&] {
-      holdings = Hold(*waiting[place]);
+      holdings = memory_.Hold(*waiting[place], ContextsInUse());
       return absl::OkStatus();
     });
     if (!tried.ok()) holdings = tried;
@@ -137,68 +127,12 @@ void EngineLoop::Admit() {
   }
 }
 
-int64_t EngineLoop::ContextPages() const {
-  int64_t pages = 0;
-  for (const auto& [id, rows] : contexts_) pages += rows.pages();
-  return pages;
-}
-
-int64_t EngineLoop::ContextPagesInUse(const ContextRows* besides) const {
+std::set<const ContextRows*> EngineLoop::ContextsInUse() const {
   std::set<const ContextRows*> used;
-  if (besides != nullptr) used.insert(besides);
   for (const auto& [id, task] : tasks_) {
     if (task->context() != nullptr) used.insert(task->context());
   }
-  int64_t pages = 0;
-  for (const ContextRows* rows : used) pages += rows->pages();
-  return pages;
-}
-
-// UNAVAILABLE: no room now. Another error ends the request.
-absl::StatusOr<TaskHoldings> EngineLoop::Hold(const QueuedRequest& request) {
-  absl::StatusOr<WorkReservation> work = work_.Reserve(request.work_bytes);
-  if (!work.ok()) return absl::UnavailableError("");
-
-  const ContextRows* context = nullptr;
-  if (request.context() != nullptr) {
-    const auto it = contexts_.find(request.context()->id());
-    if (it == contexts_.end()) return absl::InternalError("the context's rows are gone");
-    context = &it->second;
-  }
-
-  // Contexts that nobody uses give way only where the request would not fit beside them even if it
-  // were alone, and would fit beside those that are in use.
-  if (request.admission.pages + ContextPagesInUse(context) <= arena_->pages()) {
-    while (request.admission.pages + ContextPages() > arena_->pages() &&
-           shared_->contexts().EvictOne(Clock::now())) {
-      FreeRemovedContexts();
-    }
-  }
-
-  absl::StatusOr<SequenceCache> cache =
-      context == nullptr ? SequenceCache::Reserve(absl::MakeSpan(pools_), request.admission.layouts,
-                                                  request.admission.capacity_rows)
-                         : SequenceCache::ReserveOver(context->cache, absl::MakeSpan(pools_),
-                                                      request.admission.capacity_rows);
-  if (!cache.ok()) return absl::UnavailableError("");
-  TaskHoldings holdings = {
-      .cache = *std::move(cache), .work = *std::move(work), .context = context, .slot = {}};
-  if (request.reference) {
-    const std::vector<int64_t> rows(pools_.size(), request.prompt_tokens());
-    absl::StatusOr<SequenceCache> full =
-        SequenceCache::Reserve(absl::MakeSpan(pools_), FullCacheLayout(resources_.layout), rows);
-    if (!full.ok()) return absl::UnavailableError("");
-    holdings.full_cache = *std::move(full);
-  }
-  if (std::holds_alternative<ContextWork>(request.work)) {
-    auto slot = shared_->contexts().Reserve(
-        request.admission.pages * static_cast<int64_t>(arena_->page_bytes()) +
-            ContextTask::KeptBytes(decoder_->config(), request.prompt_tokens()),
-        Clock::now());
-    if (!slot.ok()) return slot.status();
-    holdings.slot = *std::move(slot);
-  }
-  return holdings;
+  return used;
 }
 
 void EngineLoop::Start(std::unique_ptr<QueuedRequest> request, TaskHoldings holdings) {
@@ -219,7 +153,7 @@ void EngineLoop::Start(std::unique_ptr<QueuedRequest> request, TaskHoldings hold
       task = std::make_unique<ScoreTask>(id, resources_, std::move(request), std::move(holdings));
     } else {
       task = std::make_unique<ContextTask>(id, resources_, std::move(request), std::move(holdings),
-                                           &shared_->contexts(), &contexts_);
+                                           &shared_->contexts(), memory_.contexts());
     }
     tasks_.emplace(id, std::move(task));
     return absl::OkStatus();
@@ -395,8 +329,7 @@ void EngineLoop::CheckInvariants() {
     caches.push_back(&task->cache());
     if (task->full_cache() != nullptr) caches.push_back(task->full_cache());
   }
-  for (const auto& [id, rows] : contexts_) caches.push_back(&rows.cache);
-  const absl::Status status = CheckKvInvariants(*arena_, pools_, caches);
+  const absl::Status status = memory_.Check(std::move(caches));
   if (status.ok()) return;
   while (!tasks_.empty()) End(tasks_.begin()->first, status);
 }
@@ -407,7 +340,7 @@ void EngineLoop::StopEverything() {
   while (shared_->queue().waiting() > 0) EndQueued(shared_->queue().Take(0), status);
   jobs_.clear();
   shared_->queue().TakeJobs();
-  contexts_.clear();
+  memory_.FreeAllContexts();
   Publish();
 }
 
@@ -416,17 +349,7 @@ void EngineLoop::Publish() {
   stats.running = static_cast<int64_t>(tasks_.size());
   for (const auto& [id, task] : tasks_) stats.prefilling += task->has_slice() ? 1 : 0;
   stats.background_jobs = static_cast<int64_t>(jobs_.size());
-  stats.layers.reserve(pools_.size());
-  for (const LayerPool& pool : pools_) {
-    stats.layers.push_back({pool.used_bytes(), pool.reserved_bytes(), pool.quota_bytes()});
-  }
-  stats.kv_total_bytes = arena_->total_bytes();
-  stats.kv_used_bytes = arena_->used_bytes();
-  stats.kv_reserved_bytes = arena_->reserved_bytes();
-  stats.prefill_layer_bytes = arena_->prefill_layer_used_bytes();
-  stats.free_pages = arena_->available_pages();
-  stats.work_total_bytes = work_.total_bytes();
-  stats.work_reserved_bytes = work_.reserved_bytes();
+  memory_.FillStats(stats);
   shared_->SetStats(std::move(stats));
 }
 

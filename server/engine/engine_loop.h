@@ -4,21 +4,21 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/engine/context_task.h"
 #include "server/engine/engine.h"
+#include "server/engine/engine_memory.h"
 #include "server/engine/engine_shared.h"
 #include "server/engine/scheduler.h"
 #include "server/engine/task.h"
-#include "server/engine/work_memory.h"
 
 namespace ripplekv {
 
 /// The engine's thread: admits, plans, runs and ends. Owns everything that is used without a lock:
-/// decoder, arena, pools, tasks, the contexts' rows.
+/// decoder, memory, tasks.
 class EngineLoop {
  public:
   /// Tokenizer, observer (may be null) and shared outlive the loop.
@@ -34,12 +34,8 @@ class EngineLoop {
  private:
   void ApplyPlan();
   void EndDead();
-  void FreeRemovedContexts();
   void Admit();
-  int64_t ContextPages() const;  // of all contexts
-  // Of those that tasks use, and of one more (may be null).
-  int64_t ContextPagesInUse(const ContextRows* besides) const;
-  absl::StatusOr<TaskHoldings> Hold(const QueuedRequest& request);
+  std::set<const ContextRows*> ContextsInUse() const;  // by tasks
   void Start(std::unique_ptr<QueuedRequest> request, TaskHoldings holdings);
   SchedulerView View() const;
   void Wait();
@@ -62,15 +58,12 @@ class EngineLoop {
   const EngineOptions options_;
   const std::unique_ptr<Decoder> decoder_;
   EngineObserver* const observer_;
-  const std::unique_ptr<PageArena> arena_;
-  std::vector<LayerPool> pools_;
-  WorkMemory work_;
+  EngineMemory memory_;
   DecodeStep decode_;
   std::vector<int32_t> end_of_text_;
   TaskResources resources_;
   EngineShared* const shared_;
 
-  ContextStore contexts_;
   std::map<int64_t, std::unique_ptr<Task>> tasks_;  // by id: in the order of admission
   std::deque<std::shared_ptr<BackgroundJob>> jobs_;
   int64_t next_id_ = 0;

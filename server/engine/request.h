@@ -206,8 +206,8 @@ struct TokenScore {
 
 struct ContinuationScore {
   std::vector<TokenScore> tokens;
-  double logprob = 0;             // the sum
-  bool greedy = false;            // all of its tokens are
+  double logprob = 0;               // the sum
+  bool greedy = false;              // all of its tokens are
   std::optional<double> mean_kl{};  // over its tokens, where a reference was asked for
 };
 

@@ -47,7 +47,7 @@ def one_of(random, *values):
 
 
 def kv(random):
-    """Sizes, allocators and selectors of a prompt's own cache."""
+    """Sizes, allocators, selectors and types of a prompt's own cache."""
     fields = {}
     if random.random() < 0.6:
         fields["size"] = one_of(
@@ -65,6 +65,9 @@ def kv(random):
             {"streaming_llm": {}},
             {"random": {"seed": int(random.integers(9))}},
         )
+    if random.random() < 0.4:
+        fields["key_type"] = one_of(random, 0, 2, 3, 4)
+        fields["value_type"] = one_of(random, 0, 2, 3, 4)
     return fields
 
 

@@ -139,7 +139,9 @@ inline std::shared_ptr<const Plan> MakePlan(const Size& size, int64_t min_positi
 
 // The same plan with rows stored so.
 inline std::shared_ptr<const Plan> Storing(const Plan& plan, KvTypes types) {
-  return std::make_shared<const Plan>(*plan.With({}, {}, types));
+  PlanSpec spec = plan.spec();
+  spec.kv_types = types;
+  return std::make_shared<const Plan>(*Plan::Make(std::move(spec)));
 }
 
 class EngineTest : public ::testing::Test {

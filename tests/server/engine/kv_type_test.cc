@@ -77,6 +77,19 @@ TEST_F(KvTypeTest, APromptWithinItsBudgetIsTheFullCache) {
   }
 }
 
+TEST_F(KvTypeTest, QuotasFollowThePlan) {
+  StartTiny({}, 1, nullptr, TinyPlan(Retention{0.3}, 0));
+  ASSERT_TRUE(Eventually([&] { return engine_->stats().layers[0].quota_bytes > 0; }));
+  const EngineStats stats = engine_->stats();
+  std::vector<double> quotas;
+  for (const LayerStats& layer : stats.layers) {
+    quotas.push_back(static_cast<double>(layer.quota_bytes));
+  }
+  // r 4 of sensitivities 0.1, 0.4, 0.02, 0.3.
+  EXPECT_NEAR(quotas[1] / quotas[2], 4, 0.1);
+  EXPECT_NEAR(quotas[3] / quotas[2], std::pow(4, 0.28 / 0.38), 0.1);
+}
+
 TEST_F(KvTypeTest, FiguresAreThoseOfTheType) {
   for (KvTypes types : kStored) {
     SCOPED_TRACE(Name(types));
