@@ -1,6 +1,7 @@
 // A request's output has the same bits alone and in any company: random mixes of prompts, arrivals,
-// samplers, contexts, plans, types, growth caps, scores and cancellations against each request run
-// alone by an engine that has nothing else to do. RIPPLEKV_MIXES=N runs N mixes instead of 200.
+// samplers, contexts, plans (the server's own chooses a type for each layer), types, growth caps,
+// scores and cancellations against each request run alone by an engine that has nothing else to do.
+// RIPPLEKV_MIXES=N runs N mixes instead of 200.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -248,7 +249,7 @@ class MixEngine {
     options.context_memory_bytes = size_t{4} << 20;
     options.check_invariants = true;
     auto decoder = *Decoder::Create(TinyModel::Get().weights, compute, &pool_);
-    auto plan = Storing(*TinyPlan(), decoder->kv_type());
+    auto plan = Storing(*TinyBytePlan(), decoder->kv_type());
     auto engine = Engine::Create(options, std::move(decoder), TinyModel::Get().tokenizer,
                                  std::move(plan), observer);
     EXPECT_TRUE(engine.ok()) << engine.status();

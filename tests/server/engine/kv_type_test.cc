@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -183,6 +184,56 @@ TEST_F(KvTypeTest, RequestsOfManyTypesShareABatchAndKeepTheirBits) {
       SCOPED_TRACE("request " + std::to_string(i));
       ASSERT_TRUE(together[i]->Wait().status().ok()) << together[i]->status();
       ExpectSameOutput(*alone[i], *together[i]);
+    }
+  }
+}
+
+TEST_F(KvTypeTest, LayersStoreWhatThePlanChose) {
+  const auto plan = TinyBytePlan();
+  StartTiny({}, 1, nullptr, plan);
+  for (size_t tokens : {150u, 400u}) {
+    const LayerBudgets budgets = *plan->BudgetsFor(static_cast<int64_t>(tokens));
+    std::vector<KvTypes> distinct;
+    size_t bytes = 0;
+    for (size_t l = 0; l < budgets.types.size(); ++l) {
+      const KvTypes types = budgets.types[l];
+      if (std::find(distinct.begin(), distinct.end(), types) == distinct.end()) {
+        distinct.push_back(types);
+      }
+      bytes += static_cast<size_t>(budgets.layer[l]) * KvPageLayout::RowBytes(types, 2, 16);
+    }
+    EXPECT_GE(distinct.size(), 2u) << "layers of different types";
+    GenerateRequest request = Sampled(TinyAsk(TinyTokens(tokens, 70), 60), 1);
+    request.kv.growth_cap = 20;
+    const auto answer = Run(request);
+    const CacheUsage& usage = answer->completion().cache;
+    ASSERT_EQ(usage.layers.size(), budgets.types.size());
+    for (size_t l = 0; l < usage.layers.size(); ++l) {
+      EXPECT_EQ(usage.layers[l].types, budgets.types[l]) << "layer " << l;
+      EXPECT_EQ(usage.layers[l].positions, budgets.layer[l]) << "layer " << l;
+      const int64_t rows = engine_->kv_layout().With(budgets.types[l]).rows_per_page;
+      EXPECT_EQ(usage.layers[l].bytes, static_cast<size_t>((budgets.layer[l] + rows - 1) / rows) *
+                                           engine_->kv_layout().page_bytes);
+    }
+    EXPECT_EQ(usage.kept_bytes, bytes);
+    EXPECT_GT(answer->completion().compactions, 0);
+    // A context of the plan keeps its layers' types for what comes after it.
+    const auto context = CreateContext(TinyTokens(tokens, 70));
+    ASSERT_TRUE(context.ok()) << context.status();
+    ScoreRequest score;
+    score.continuations = {TinyTokens(20, 71)};
+    score.prompt = TinyTokens(9, 72);
+    score.context = Lease(context->id);
+    const auto over = Score(score);
+    ASSERT_TRUE(over.ok()) << over.status();
+    for (size_t l = 0; l < budgets.types.size(); ++l) {
+      EXPECT_EQ(over->cache.layers[l].types, budgets.types[l]);
+      EXPECT_EQ(over->cache.layers[l].positions, budgets.layer[l] + 9);
+    }
+    // A request's own types hold in every layer, and the size means positions again.
+    const auto own = Run(WithTypes(TinyAsk(TinyTokens(tokens, 70), 2), KvType::kInt8));
+    for (const LayerUsage& layer : own->completion().cache.layers) {
+      EXPECT_EQ(layer.types, KvTypes(KvType::kInt8));
     }
   }
 }

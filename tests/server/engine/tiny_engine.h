@@ -45,6 +45,22 @@ inline std::shared_ptr<const Plan> TinyPlan(const Size& size = Retention{0.3},
   return std::make_shared<const Plan>(*Plan::Make(spec));
 }
 
+// One budget of bytes buys rows and types: few fine rows here, many coarse ones there.
+inline std::shared_ptr<const Plan> TinyBytePlan(const Size& size = Retention{0.3}) {
+  PlanSpec spec = TinyPlan(size)->spec();
+  spec.allocator = DamageCurvesAllocator{};
+  spec.choose_types = true;
+  spec.kv_shape = {.kv_heads = 2, .head_dim = 16, .compute = KvType::kF32};
+  spec.damage = {
+      .prompt_tokens = 256,
+      .retentions = {0.1, 0.3, 0.6},
+      .rows = {{1, 0.4, 0.1}, {2, 1, 0.3}, {0.2, 0.05, 0.01}, {0.8, 0.5, 0.2}},
+      .types = {KvType::kBf16, KvType::kInt8, {KvType::kInt8, KvType::kInt4}},
+      .storage = {
+          {0.001, 0.002, 0.01}, {0.001, 3, 4}, {0.0001, 0.0002, 0.0003}, {0.001, 0.002, 0.9}}};
+  return std::make_shared<const Plan>(*Plan::Make(std::move(spec)));
+}
+
 class TinyEngineTest : public EngineTest {
  protected:
   void SetUp() override {
