@@ -14,6 +14,10 @@ class Method:
 
 UNIFORM = {"uniform": {}}
 SNAPKV = {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX"}}
+CURVES = {"damage_curves": {}}
+INT8 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT8"}
+INT8_INT4 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT4"}
+INT4 = {"key_type": "KV_TYPE_INT4", "value_type": "KV_TYPE_INT4"}
 
 
 def ripple(r, signal_map="SIGNAL_MAP_MIN_MAX"):
@@ -45,7 +49,15 @@ ALL = (
         "ripple of isolated damage, r 8",
         by({"isolated_damage": {"ripple": ripple(8.0), "retention": 0.1}}),
     ),
-    Method("curves", "damage curves", by({"damage_curves": {}})),
+    Method("curves", "damage curves", by(CURVES)),
+    # In how many bits.
+    Method("int8", "int8 rows, uniform", by(UNIFORM, **INT8)),
+    Method("int8-int4", "int8 keys, int4 values, uniform", by(UNIFORM, **INT8_INT4)),
+    Method("int4", "int4 rows, uniform", by(UNIFORM, **INT4)),
+    Method("int8-ripple-8", "int8 rows, ripple, r 8", by({"ripple": ripple(8.0)}, **INT8)),
+    Method("int4-ripple-8", "int4 rows, ripple, r 8", by({"ripple": ripple(8.0)}, **INT4)),
+    Method("int8-curves", "int8 rows, damage curves", by(CURVES, **INT8)),
+    Method("int4-curves", "int4 rows, damage curves", by(CURVES, **INT4)),
     # What a request gets that says nothing but a size.
     Method("server", "the server's own plan", {}),
 )
