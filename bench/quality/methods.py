@@ -14,6 +14,8 @@ class Method:
 
 UNIFORM = {"uniform": {}}
 SNAPKV = {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX"}}
+RECENT = {"recent_attention": {"window": 32, "queries": 256}}
+MIXED = {"mixed": {"snapkv": SNAPKV["snapkv"], "queries": 256, "weight": 0.5}}
 CURVES = {"damage_curves": {}}
 INT8 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT8"}
 INT8_INT4 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT4"}
@@ -31,6 +33,13 @@ def by(allocator, selector=SNAPKV, **more):
 ALL = (
     Method("full", "every position", {"size": {"full": {}}}, sized=False),
     Method("snapkv", "SnapKV, uniform", by(UNIFORM)),
+    # Which rows: selectors, with uniform shares.
+    Method("streaming", "StreamingLLM", by(UNIFORM, {"streaming_llm": {"window": 32}})),
+    Method("h2o", "H2O, uniform", by(UNIFORM, {"h2o": {"window": 32, "normalised": False}})),
+    Method("h2o-normalised", "H2O normalised, uniform", by(UNIFORM, {"h2o": {"window": 32, "normalised": True}})),
+    Method("recent", "attention of the last 256 queries, uniform", by(UNIFORM, RECENT)),
+    Method("mixed", "SnapKV and the last 256 queries, uniform", by(UNIFORM, MIXED)),
+    Method("random", "random rows, uniform", by(UNIFORM, {"random": {"window": 32, "seed": 1}})),
     # How many rows a layer: allocators, with SnapKV.
     Method("pyramid", "PyramidKV, beta 20", by({"pyramid": {"beta": 20}})),
     *(Method(f"ripple-{r:g}", f"ripple, r {r:g}", by({"ripple": ripple(r)})) for r in (1.25, 1.5, 1.75, 3.0, 8.0)),
@@ -58,6 +67,8 @@ ALL = (
     Method("int4-ripple-8", "int4 rows, ripple, r 8", by({"ripple": ripple(8.0)}, **INT4)),
     Method("int8-curves", "int8 rows, damage curves", by(CURVES, **INT8)),
     Method("int4-curves", "int4 rows, damage curves", by(CURVES, **INT4)),
+    Method("int8-recent-curves", "int8 rows, last 256 queries, damage curves", by(CURVES, RECENT, **INT8)),
+    Method("int4-recent-curves", "int4 rows, last 256 queries, damage curves", by(CURVES, RECENT, **INT4)),
     # What a request gets that says nothing but a size.
     Method("server", "the server's own plan", {}),
 )

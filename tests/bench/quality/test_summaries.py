@@ -126,3 +126,10 @@ def test_every_allocator_is_compared():
     listed = {"multipliers", "positions"}
     every = {field.name for field in stubs().profile.Allocator.DESCRIPTOR.fields}
     assert allocators | listed == every
+
+
+def test_every_selector_is_compared():
+    from service import stubs
+
+    selectors = {name for method in methods.ALL for name in method.kv.get("selector", {})}
+    assert selectors == {field.name for field in stubs().decode.Selector.DESCRIPTOR.fields}
