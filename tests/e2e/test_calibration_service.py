@@ -527,6 +527,43 @@ def test_generate_keeps_what_plan_budgets_says(server):
     assert len({layer.positions for layer in planned.layers}) > 1
 
 
+def test_plans_from_measured_damage(start_server, tiny_model_path):
+    server = start_server(
+        model=tiny_model_path,
+        compute="fp32",
+        min_positions=0,
+        calibration_examples=2,
+        calibration_prefix=128,
+        calibration_window=16,
+        calibration_damage=2,
+        allocator="damage_curves",
+        kv_type="auto",
+    )
+    wait_until(lambda: plan_source(server) == stubs().profile.PLAN_SOURCE_PROFILE)
+    model = server.model()
+    assert model.plan.chooses_types and model.kv_type == stubs().profile.KV_TYPE_FP32
+    before = 0
+    for retention in (0.1, 0.2, 0.5, 1.0):
+        reply = budgets(server, prompt_tokens=1000, size={"retention": retention})
+        assert reply.byte_budget == LAYERS * round(1000 * retention) * model.kv_bytes_per_position_layer
+        assert before < reply.kv_bytes <= reply.byte_budget
+        assert sum(layer.kv_bytes for layer in reply.layers) == reply.kv_bytes
+        assert sum(layer.positions for layer in reply.layers) == reply.total_positions
+        before = reply.kv_bytes
+    # Everything, as the model computes it.
+    assert reply.full and reply.kv_bytes == reply.full_kv_bytes
+    assert {layer.key_type for layer in reply.layers} == {stubs().profile.KV_TYPE_FP32}
+    small = budgets(server, prompt_tokens=1000, size={"total_bytes": 100_000})
+    assert small.kv_bytes <= 100_000 == small.byte_budget
+    assert stubs().profile.KV_TYPE_FP32 not in {layer.key_type for layer in small.layers}
+    # Other allocators on the same measurements; their rows are of the type the model computes in.
+    for allocator in ({"isolated_damage": {"retention": 0.5}}, {"local_response": {}}):
+        reply = budgets(server, prompt_tokens=1000, size={"retention": 0.5}, allocator=allocator)
+        assert reply.total_positions == LAYERS * 500 and not reply.plan.chooses_types
+        assert len({layer.positions for layer in reply.layers}) > 1
+        assert {layer.key_type for layer in reply.layers} == {stubs().profile.KV_TYPE_FP32}
+
+
 def test_without_a_profile(start_server, tiny_model_path):
     server = start_server(model=tiny_model_path, calibration="off", calibration_prefix=128)
     assert plan_source(server) == stubs().profile.PLAN_SOURCE_UNIFORM
