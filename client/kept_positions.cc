@@ -52,7 +52,9 @@ std::vector<std::string> KeptPositions(
   const std::string mean =
       even ? FormatCount(least->positions_kept())
            : absl::StrCat("mean ", FormatNumber(static_cast<double>(total) / layers.size(), 6));
-  std::vector<std::string> facts = {absl::StrCat(mean, " of ", FormatCount(tokens), " a layer")};
+  std::vector<std::string> facts;
+  facts.reserve(4);
+  facts.push_back(absl::StrCat(mean, " of ", FormatCount(tokens), " a layer"));
   if (!even) {
     facts.push_back(absl::StrCat("least ", FormatCount(least->positions_kept()), " (layer ",
                                  least->layer(), ")"));

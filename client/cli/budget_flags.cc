@@ -60,8 +60,11 @@ void BudgetFlags::Add(CLI::App& app) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     for (size_t j = 0; j < i; ++j) sizes[i]->excludes(sizes[j]);
   }
-  one_of(add("--allocator", allocator, "How the total is divided over layers (docs/allocators.md)"),
-         AllocatorNames());
+  add("--allocator", allocator,
+      absl::StrCat("How the total is divided over layers (docs/allocators.md): ",
+                   absl::StrJoin(AllocatorNames(), ", ")))
+      ->check(OneOf(AllocatorNames()))
+      ->type_name("NAME");
   add("--ripple-r", ripple_r,
       "ripple and what is made of it: largest ratio between two layers, from 1 (uniform)");
   add("--ripple-gamma", ripple_gamma, "The same: limit of a layer's multiplier, from 1");

@@ -34,6 +34,7 @@ Profile Measured(uint64_t seed) {
   profile.layers = 4;
   profile.examples_computed = 1;
   profile.sensitivity = {0, 0, 1, 1};
+  profile.local_response = {0.1, 0.1, 0.2, 0.2};
   return profile;
 }
 

@@ -33,6 +33,8 @@ Profile Measured(const ProfileKey& key) {
   profile.examples_computed = 2;
   profile.sensitivity = {0.1, 0.7, 1.0 / 3};
   profile.standard_error = {0.01, 0.02, 0.03};
+  profile.local_response = {0.2, 0.1, 0.4};
+  profile.local_response_error = {0.001, 0.002, 0.003};
   return profile;
 }
 
