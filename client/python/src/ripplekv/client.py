@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 import grpc
 
-from .errors import RippleKVError, Unavailable, error_of
+from .errors import Cancelled, RippleKVError, Unavailable, error_of
 from .requests import (
     Continuation,
     GenerateOptions,
@@ -18,6 +19,7 @@ from .requests import (
     generate_request,
     kv_fields,
     prompt_fields,
+    several,
 )
 from .results import Generation, GenerationStream
 from .v1 import calibration_pb2, calibration_pb2_grpc, decode_pb2, decode_pb2_grpc, profile_pb2
@@ -35,6 +37,11 @@ _CHANNEL_OPTIONS = (
     # the time to say that it is there.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 60_000),
+)
+
+# What is told of each call that this thread starts, so that another one can cancel it.
+call_started: contextvars.ContextVar[Callable[[Any], object] | None] = contextvars.ContextVar(
+    "call_started", default=None
 )
 
 
@@ -71,10 +78,23 @@ class Client:
         return error_of(error, self.address)
 
     def _call(self, method: Any, request: Any, timeout: float | None, request_id: str = "") -> Any:
+        call = None
         try:
-            return method(request, **self._how(timeout, request_id))
+            call = self._started(method.future(request, **self._how(timeout, request_id)))
+            return call.result()
+        except grpc.FutureCancelledError:
+            raise Cancelled(grpc.StatusCode.CANCELLED, "the call was cancelled by this client") from None
         except grpc.RpcError as error:
             raise self._error(error) from None
+        finally:
+            if call is not None:
+                call.cancel()  # where the wait was interrupted; nothing to a call that has ended
+
+    def _started(self, call: Any) -> Any:
+        told = call_started.get()
+        if told is not None:
+            told(call)
+        return call
 
     def _how(self, timeout: float | None, request_id: str = "") -> dict[str, Any]:
         return {
@@ -97,7 +117,8 @@ class Client:
     ) -> GenerationStream:
         """A continuation, chunk by chunk."""
         request = generate_request(prompt, context_id, kv, options)
-        return GenerationStream(self._decode.Generate(request, **self._how(timeout, request_id)), self._error)
+        call = self._started(self._decode.Generate(request, **self._how(timeout, request_id)))
+        return GenerationStream(call, self._error)
 
     def generate(
         self,
@@ -128,7 +149,7 @@ class Client:
         far its distribution is from the full cache's."""
         request = decode_pb2.ScoreRequest(
             context_id=context_id,
-            continuations=[continuation_of(c) for c in continuations],
+            continuations=[continuation_of(c) for c in several("continuations", continuations)],
             **prompt_fields(prompt),
             **kv_fields(kv),
             reference=reference,
@@ -168,7 +189,9 @@ class Client:
     def detokenize(
         self, token_ids: Sequence[int], *, skip_special_tokens: bool = False, timeout: float | None = None
     ) -> str:
-        request = decode_pb2.DetokenizeRequest(token_ids=token_ids, skip_special_tokens=skip_special_tokens)
+        request = decode_pb2.DetokenizeRequest(
+            token_ids=several("token_ids", token_ids), skip_special_tokens=skip_special_tokens
+        )
         return self._call(self._decode.Detokenize, request, timeout).text
 
     def wait_until_serving(self, seconds: float = 60) -> decode_pb2.GetModelResponse:
@@ -206,10 +229,10 @@ class Client:
             plain = settings if isinstance(settings, profile_pb2.CalibrationSettings) else profile_pb2.CalibrationSettings(**settings)  # fmt: skip
             request.settings.CopyFrom(plain)
         if texts is not None:
-            request.corpus.texts.texts.extend(texts)
+            request.corpus.texts.texts.extend(several("texts", texts))
         elif corpus:
             request.corpus.name = corpus
-        call = self._calibration.CalibrateModel(request, **self._how(timeout, request_id))
+        call = self._started(self._calibration.CalibrateModel(request, **self._how(timeout, request_id)))
         complete = None
         try:
             for response in call:

@@ -59,6 +59,16 @@ class RippleKVLM(LM):
             concurrency=int(concurrency),
         )
 
+    def close(self) -> None:
+        self._harness.close()
+        self._harness.client.close()
+
+    def __enter__(self) -> RippleKVLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _ask(self, method: Any, requests: list[Any], disable_tqdm: bool) -> list[Any]:
         with tqdm(total=len(requests), disable=disable_tqdm, desc=method.__name__) as bar:
             return method(requests, bar.update)
@@ -87,7 +97,8 @@ class RippleKVLM(LM):
                 "the server renders a chat with the opening of an answer: no answer can be begun here"
             )
         client = self._harness.client
-        return client.detokenize(client.tokenize(chat_history))
+        # As it goes on from BOS, which is put before every text that is asked.
+        return client.detokenize(self._harness.without_lead(client.tokenize(chat_history)))
 
     @property
     def tokenizer_name(self) -> str:

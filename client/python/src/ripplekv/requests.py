@@ -43,6 +43,15 @@ _GROUPS = {
     "stopping": {field.name for field in decode_pb2.StoppingParams.DESCRIPTOR.fields},
     "output": {field.name for field in decode_pb2.OutputParams.DESCRIPTOR.fields},
 }
+# Options that are lists.
+_LISTS = ("stop_strings", "stop_token_ids")
+
+
+def several(name: str, values: Any) -> Any:
+    """Values as given. A text or bytes are one value, though Python would take their characters for a sequence."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"{name} is of type {type(values).__name__}: must be a list")
+    return values
 
 
 def prompt_fields(prompt: Prompt | None) -> dict[str, Any]:
@@ -51,6 +60,8 @@ def prompt_fields(prompt: Prompt | None) -> dict[str, Any]:
         return {}
     if isinstance(prompt, str):
         return {"text": prompt}
+    if isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a prompt is of type {type(prompt).__name__}: must be text, a chat or token ids")
     items: list[Any] = list(prompt)
     if items and isinstance(items[0], Mapping):
         return {"chat": decode_pb2.ChatPrompt(messages=[_message(item) for item in items])}
@@ -68,6 +79,8 @@ def _message(message: Any) -> decode_pb2.ChatMessage:
 def continuation_of(continuation: Continuation) -> decode_pb2.Continuation:
     if isinstance(continuation, str):
         return decode_pb2.Continuation(text=continuation)
+    if isinstance(continuation, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a continuation is of type {type(continuation).__name__}: must be text or token ids")
     return decode_pb2.Continuation(token_ids=decode_pb2.TokenIdsPrompt(ids=continuation))
 
 
@@ -86,6 +99,6 @@ def generate_request(
         if group is None:
             known = ", ".join(sorted(name for names in _GROUPS.values() for name in names))
             raise TypeError(f"'{name}' is no option of generate; there are {known}")
-        groups.setdefault(group, {})[name] = value
+        groups.setdefault(group, {})[name] = several(name, value) if name in _LISTS else value
     fields: dict[str, Any] = {**prompt_fields(prompt), **kv_fields(kv), **groups}
     return decode_pb2.GenerateRequest(context_id=context_id, **fields)

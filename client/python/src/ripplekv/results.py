@@ -58,11 +58,12 @@ class GenerationStream:
         self.cancel()
 
     def whole(self) -> Generation:
-        """Reads what is left of the stream."""
+        """Reads what is left of the stream; what interrupts that ends the generation on the server too."""
         text, ids, logprobs = [], [], []
-        for chunk in self:
-            text.append(chunk.text)
-            ids += chunk.token_ids
-            logprobs += chunk.logprobs
+        with self:
+            for chunk in self:
+                text.append(chunk.text)
+                ids += chunk.token_ids
+                logprobs += chunk.logprobs
         assert self.complete is not None
         return Generation("".join(text), ids, logprobs, self.complete, self.request_id)
