@@ -36,7 +36,7 @@ def ruler_jobs(options, client, tokens):
 
 def retrieval_jobs(options, client, tokens, results):
     """The full cache first: only what it answers rightly in every way of asking is asked of the others. `results` is what
-    was measured, the job before included."""
+    was measured so far, the job before included."""
     found = [d for d in texts.documents(options.documents, options.corpus) if d.kind == texts.PROSE]
     found = sorted((d for d in found if d.split == options.split), key=lambda d: d.digest)
     if not found:
@@ -56,7 +56,8 @@ def retrieval_jobs(options, client, tokens, results):
             def of(method, fraction):
                 kv = options.sizing.kv(method, fraction)
                 for question in options.question:
-                    key = (kind, options.length, number, question, method.name, fraction)
+                    # Numbers count other items where there are other documents.
+                    key = (kind, options.length, f"{number} {item.digest}", question, method.name, fraction)
                     yield (
                         key,
                         functools.partial(
@@ -77,8 +78,10 @@ def longbench_jobs(options, client, tokens):
     newline = tokens.following("\n")
     for name, record in longbench.load(options.data, options.datasets)[: options.most]:
         dataset = longbench.DATASETS[name]
-        text, split = longbench.filled(templates.get(name, dataset.prompt), record)
-        text, split = longbench.truncated(text, split, options.max_length, tokens.text, tokens.detokenize)
+        template = templates.get(name, dataset.prompt)
+        item = f"{record['_id']} {longbench.digest(template, record)}"
+        text, split = longbench.filled(template, record)
+        text, split = longbench.truncated(text, split, options.max_length, tokens.following, tokens.detokenize)
         prompt = tokens.prompt(text, split=split, chat=dataset.chat)
         scored = functools.partial(longbench.score, name, record=record)
         # The benchmark ends these at the first newline, after one token at least.
@@ -87,7 +90,7 @@ def longbench_jobs(options, client, tokens):
             kv = options.sizing.kv(method, fraction)
             for question in options.question:
                 yield (
-                    (name, options.max_length, record["_id"], question, method.name, fraction),
+                    (name, options.max_length, item, question, method.name, fraction),
                     functools.partial(answered, client, prompt, kv, question, dataset.new_tokens, scored, **ends),
                 )
 

@@ -3,11 +3,14 @@
 import numpy as np
 
 SEED, RESAMPLES = 20260808, 10_000
+# Share of the resamples that may have no value: more of them would be missing from the interval's ends.
+MOST_LEFT_OUT = 0.01
 
 
 def interval(statistic, *samples, level=0.95, seed=SEED, resamples=RESAMPLES):
     """statistic of samples [..., documents] along the last axis: its value and the bounds. Samples are resampled together:
-    they are of the same documents."""
+    they are of the same documents. Resamples of which the statistic is NaN are left out, and `left_out` says how many; where
+    they are too many there are no bounds."""
     arrays = [np.asarray(sample, dtype=np.float64) for sample in samples]
     counts = [a.shape[-1] for a in arrays]
     count = counts[0]
@@ -17,9 +20,15 @@ def interval(statistic, *samples, level=0.95, seed=SEED, resamples=RESAMPLES):
     if count == 1:
         return {"value": value, "documents": 1}
     chosen = np.random.default_rng(seed).integers(0, count, (resamples, count))
-    drawn = statistic(*(a[..., chosen] for a in arrays))
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return {"value": value, "low": float(low), "high": float(high), "documents": count}
+    drawn = np.asarray(statistic(*(a[..., chosen] for a in arrays)))
+    found = {"value": value, "documents": count}
+    there = drawn[~np.isnan(drawn)]
+    if len(there) < resamples:
+        found["left_out"] = resamples - len(there)
+    if resamples - len(there) <= MOST_LEFT_OUT * resamples:
+        low, high = np.quantile(there, [(1 - level) / 2, (1 + level) / 2])
+        found |= {"low": float(low), "high": float(high)}
+    return found
 
 
 def mean(sample, **options):
@@ -31,10 +40,15 @@ def difference(sample, baseline, **options):
 
 
 def ratio(sample, baseline, **options):
-    """Of the means. None where the baseline's mean is 0."""
+    """Of the means. None where the baseline's mean is 0; resamples where it is have no ratio."""
     if not np.any(baseline):
         return None
-    return interval(lambda a, b: a.mean(-1) / np.maximum(b.mean(-1), 1e-300), sample, baseline, **options)
+
+    def statistic(a, b):
+        over, under = a.mean(-1), b.mean(-1)
+        return np.divide(over, under, out=np.full(np.shape(under), np.nan), where=under != 0)
+
+    return interval(statistic, sample, baseline, **options)
 
 
 def ranks(values):

@@ -16,6 +16,7 @@ read the results: docs/quality.md.
 """
 
 import json
+import pathlib
 import shlex
 import sys
 
@@ -69,24 +70,36 @@ SUMMARIES = {
 }
 
 
+def setting(value):
+    """A file by its name and what is in it."""
+    return f"{value.name}, sha256 {served.digest(value)}" if isinstance(value, pathlib.Path) else str(value)
+
+
+def kept_under(command, key):
+    """A result's key in the journal: what it is of, and what a request of its method says."""
+    kv = {"selector": methods.SNAPKV} if command == "damage" else methods.METHODS[key[-2]].kv
+    return (*key, methods.said(kv))
+
+
 def measure(options, client, model, profile):
     options.sizing = methods.Sizing(model.model.layers, model.kv_bytes_per_position_layer)
     settings = {
         "task": options.command,
         "quick": options.quick,
         "flags": options.flags,
-        **served.settings(model, profile),
+        **served.settings(options, model, profile),
     }
-    settings |= {name: str(getattr(options, name)) for name in SETTINGS.get(options.command, ())}
+    settings |= {name: setting(getattr(options, name)) for name in SETTINGS.get(options.command, ())}
     with Journal(options.out / "results.jsonl", settings) as journal:
-        jobs = jobs_of(options, client, model, journal.results)
-        total = len(jobs) if isinstance(jobs, list) else None
         measured = {}
+        jobs = jobs_of(options, client, model, measured)
+        total = len(jobs) if isinstance(jobs, list) else None
         with tqdm(total=total, desc=options.command, unit="call") as bar:
             for key, job in jobs:
-                if key not in journal:
-                    journal.add(key, job())
-                measured[key] = journal.results[key]
+                kept = kept_under(options.command, key)
+                if kept not in journal:
+                    journal.add(kept, job())
+                measured[key] = journal.results[kept]
                 bar.update()
         return settings, measured
 

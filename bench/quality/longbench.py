@@ -6,6 +6,7 @@ give its own dataset2prompt.json (--prompts).
 """
 
 import dataclasses
+import hashlib
 import json
 
 from . import scorers
@@ -77,14 +78,20 @@ def filled(template, record):
     return head + fill(after), len(head)
 
 
+def digest(template, record):
+    """Of all that an answer and its score depend on."""
+    return hashlib.sha256(json.dumps([template, record], sort_keys=True).encode()).hexdigest()[:16]
+
+
 def truncated(prompt, split, longest, tokenize, detokenize):
     """The first and the last half of `longest` tokens, where there are more; and the split of that. What is cut out is taken
-    from the context, so what follows it stays."""
+    from the context, so what follows it stays. `tokenize` puts nothing before the text's own tokens: what it would put
+    there would become part of the text."""
     ids = tokenize(prompt)
     if len(ids) <= longest:
         return prompt, split
     half = longest // 2
-    cut = detokenize(ids[:half]) + detokenize(ids[-half:])
+    cut = detokenize(ids[:half]) + detokenize(ids[len(ids) - half :])
     asked = prompt[split:]
     if not cut.endswith(asked):
         raise ValueError(f"what is asked has more than {half} tokens: choose a greater --max-length")

@@ -1,6 +1,7 @@
 """The ways to compress that are compared, as what a request says of them."""
 
 import dataclasses
+import json
 import math
 
 
@@ -13,17 +14,22 @@ class Method:
 
 
 UNIFORM = {"uniform": {}}
+# Every parameter is said, so that no default of a server decides what a name means.
 SNAPKV = {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX"}}
-RECENT = {"recent_attention": {"window": 32, "queries": 256}}
+RECENT = {"recent_attention": {"window": 32, "queries": 256, "kernel": 7, "pooling": "POOLING_NONE"}}
 MIXED = {"mixed": {"snapkv": SNAPKV["snapkv"], "queries": 256, "weight": 0.5}}
-CURVES = {"damage_curves": {}}
+CURVES = {"damage_curves": {"least_share": 0.0}}
 INT8 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT8"}
 INT8_INT4 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT4"}
 INT4 = {"key_type": "KV_TYPE_INT4", "value_type": "KV_TYPE_INT4"}
 
 
 def ripple(r, signal_map="SIGNAL_MAP_MIN_MAX"):
-    return {"r": r, "map": signal_map}
+    return {"r": r, "gamma": 16.0, "map": signal_map}
+
+
+def h2o(normalised):
+    return {"h2o": {"window": 32, "queries": 256, "normalised": normalised}}
 
 
 def by(allocator, selector=SNAPKV, **more):
@@ -35,8 +41,8 @@ ALL = (
     Method("snapkv", "SnapKV, uniform", by(UNIFORM)),
     # Which rows: selectors, with uniform shares.
     Method("streaming", "StreamingLLM", by(UNIFORM, {"streaming_llm": {"window": 32}})),
-    Method("h2o", "H2O, uniform", by(UNIFORM, {"h2o": {"window": 32, "normalised": False}})),
-    Method("h2o-normalised", "H2O normalised, uniform", by(UNIFORM, {"h2o": {"window": 32, "normalised": True}})),
+    Method("h2o", "H2O, uniform", by(UNIFORM, h2o(False))),
+    Method("h2o-normalised", "H2O normalised, uniform", by(UNIFORM, h2o(True))),
     Method("recent", "attention of the last 256 queries, uniform", by(UNIFORM, RECENT)),
     Method("mixed", "SnapKV and the last 256 queries, uniform", by(UNIFORM, MIXED)),
     Method("random", "random rows, uniform", by(UNIFORM, {"random": {"window": 32, "seed": 1}})),
@@ -81,6 +87,12 @@ def named(names):
     if unknown:
         raise ValueError(f"no method {', '.join(unknown)}; there are {', '.join(METHODS)}")
     return [METHODS[name] for name in names]
+
+
+def said(kv):
+    """What a request says of a method, as text. Results are kept under it, so that those of a method that meant something
+    else are not taken for this one's."""
+    return json.dumps(kv, sort_keys=True)
 
 
 class Sizing:

@@ -174,7 +174,6 @@ SETTINGS = {
     "documents": ("tokens",),
     "damage": ("tokens",),
     "perplexity": ("file", "length", "tokens"),
-    "longbench": ("data", "prompts"),
 }
 
 

@@ -40,7 +40,7 @@ def summary(results):
         losses = [-r["logprob"] / r["tokens"] for r in windows.values()]
         loss = bootstrap.mean(losses)
         entry = {"method": method, "fraction": fraction, "windows": len(windows), "loss": loss}
-        entry["perplexity"] = {k: v if k == "documents" else math.exp(v) for k, v in loss.items()}
+        entry["perplexity"] = {k: v if k in ("documents", "left_out") else math.exp(v) for k, v in loss.items()}
         entry["bytes_share"] = sum(r["kv_bytes"] for r in windows.values()) / sum(
             r["full_kv_bytes"] for r in windows.values()
         )

@@ -7,9 +7,10 @@ def figure(interval, digits=3):
     """A value with its bounds."""
     if interval is None:
         return "-"
-    if "low" not in interval:
-        return f"{interval['value']:.{digits}g}"
-    return f"{interval['value']:.{digits}g} [{interval['low']:.{digits}g}, {interval['high']:.{digits}g}]"
+    text = f"{interval['value']:.{digits}g}"
+    if "low" in interval:
+        text += f" [{interval['low']:.{digits}g}, {interval['high']:.{digits}g}]"
+    return text + (f" ({interval['left_out']} resamples left out)" if "left_out" in interval else "")
 
 
 def share(fraction):

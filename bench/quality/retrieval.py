@@ -42,7 +42,8 @@ def sentences(text):
 
 
 def make_item(kind, length, number, documents, count_tokens):
-    """Item `number`: the facts in as much prose as fits `length` tokens with the answer. The first fact is asked for."""
+    """Item `number`, of one of the documents in their turn: the facts in as much prose as fits `length` tokens
+    with the answer. The first fact is asked for."""
     if kind not in KINDS:
         raise ValueError(f"there is no kind '{kind}': must be one of {', '.join(KINDS)}")
     prose = sentences(documents[number % len(documents)].text)

@@ -7,6 +7,7 @@ task, the length, its number and the model's tokenizer, nothing else.
 
 import dataclasses
 import hashlib
+import json
 import math
 import random
 import string
@@ -21,6 +22,10 @@ TASKS = tuple(NEW_TOKENS)
 HOPS = 4
 
 
+class TooFewWords(ValueError):
+    """An item of that size takes more words than there are."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Item:
     question: str  # the whole prompt of a chat's user
@@ -31,6 +36,11 @@ class Item:
     def gold(self):
         """The continuation whose log-likelihood is measured."""
         return " " + ", ".join(self.references)
+
+    @property
+    def digest(self):
+        parts = [self.question, self.prefix, self.references, self.split]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def generator(*parts):
@@ -184,7 +194,7 @@ def cwe(seed, length):
         rng = generator(*seed)
         pool = rng.sample(words, len(words))
         if 10 + shown + 10 + n > len(pool):
-            raise ValueError(
+            raise TooFewWords(
                 f"cwe of {length} tokens takes more than the {len(pool)} words there are: choose a shorter length"
             )
         example_common, example_rare, pool = pool[:10], pool[10 : 10 + shown], pool[10 + shown :]
@@ -238,10 +248,14 @@ def make_item(task, length, number, count_tokens):
     least = {"fwe": 64}.get(task, 1)  # fewer coded words than that tie
 
     def fits(n):
-        made = item(n)
+        try:
+            made = item(n)
+        except TooFewWords:  # the search looks beyond what fits
+            return False
         return count_tokens(made.question, made.prefix) <= room
 
     n = largest(fits, least)
     if n < least:
         raise ValueError(f"{task} does not fit {length} tokens: choose a greater length")
+    item(n + 1)  # TooFewWords where not the length but the words end it: nothing would fill that length
     return item(n)

@@ -1,7 +1,9 @@
 """A server to measure: one that runs already, or one started for the run, which calibrates itself first."""
 
 import contextlib
+import hashlib
 import pathlib
+import time
 
 import bench_server
 from tqdm import tqdm
@@ -15,7 +17,12 @@ def calibrated(client):
             if event.HasField("progress"):
                 bar.update(round(100 * event.progress.fraction) - bar.n)
 
-        return client.calibrate(on_event=show).profile
+        profile = client.calibrate(on_event=show).profile
+    # The plan made from it is in force a moment later.
+    deadline = time.monotonic() + 10
+    while client.model().plan_status and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return profile
 
 
 @contextlib.contextmanager
@@ -57,17 +64,32 @@ def serving(options):
         yield client, client.model(), profile
 
 
-def settings(model, profile):
+def digest(path):
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def settings(options, model, profile):
     """What every figure depends on, beside a task's own settings."""
     import ripplekv.v1.profile_pb2 as pb
+    from google.protobuf.json_format import MessageToDict
 
+    server = None
+    if not options.address:
+        server = f"sha256 {digest(options.build / 'ripplekv-server')}"
     return {
         "model": model.model.name,
         "fingerprint": model.fingerprint,
         "compute": pb.ComputeType.Name(model.compute_type),
         "kv_types": [pb.KvType.Name(model.kv_type), pb.KvType.Name(model.value_kv_type)],
         "version": model.versions.ripplekv,
+        "server": server,  # of one at --address nothing more than the version is known
         "profile": profile.content_digest if profile else None,
+        # What holds where a request says nothing.
+        "plan": MessageToDict(model.plan, preserving_proto_field_name=True),
+        "selector": MessageToDict(model.selector, preserving_proto_field_name=True),
+        "growth_cap": model.limits.growth_cap,
     }
 
 

@@ -55,3 +55,14 @@ def test_spearman():
     assert bootstrap.spearman([1, 2, 3], [9, 5, 1]) == pytest.approx(-1)
     assert bootstrap.spearman([1, 1, 1], [1, 2, 3]) == 0
     assert bootstrap.ranks([3.0, 1.0, 3.0]).tolist() == [2.5, 1.0, 2.5]
+
+
+def test_resamples_without_a_ratio_are_left_out():
+    # 0.5^8 of the resamples have a baseline of zeros only: 0.4 %.
+    sample, base = [1.0] * 8, [1.0, 0.0] * 4
+    found = bootstrap.ratio(sample, base)
+    assert found["value"] == 2 and 0 < found["left_out"] < 100 and 1 <= found["low"] < found["high"] <= 8
+    # A third of them: no bounds.
+    found = bootstrap.ratio([1.0, 1.0, 1.0], [1.0, 0.0, 0.0])
+    assert found["left_out"] > 2000 and "low" not in found and found["value"] == 3
+    assert "left_out" not in bootstrap.ratio(SAMPLE, SAMPLE)

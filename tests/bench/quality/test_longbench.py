@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quality import longbench
+from quality import asking, longbench
 
 
 def record(**fields):
@@ -62,3 +62,21 @@ def test_loading(tmp_path):
 
 def test_prompt_lengths_are_the_benchmarks():
     assert [longbench.longest_prompt(n) for n in (131072, 32768, 8192, 4096, 2048)] == [31500, 31500, 7500, 3496, 1448]
+
+
+def test_a_cut_text_does_not_begin_with_bos():
+    class Client:
+        def tokenize(self, text):
+            return ["<s>", *text]
+
+        def detokenize(self, ids):
+            return "".join(ids)
+
+    tokens = asking.Tokens(Client())
+    cut, at = longbench.truncated("x" * 50 + " Who?", 50, 20, tokens.following, tokens.detokenize)
+    assert cut == "x" * 15 + " Who?" and cut[at:] == " Who?"
+
+
+def test_a_digest_is_of_record_and_prompt():
+    digests = {longbench.digest(t, r) for t in ("A {context}", "B {context}") for r in (record(), record(context="x"))}
+    assert len(digests) == 4

@@ -1,6 +1,7 @@
 """The synthetic tasks by their definition."""
 
 import collections
+import dataclasses
 import re
 
 import pytest
@@ -126,3 +127,17 @@ def test_what_does_not_fit_is_refused():
 def test_words_are_all_different():
     words = NOUNS + ADJECTIVES + VERBS
     assert len(words) == len(set(words)) and all(re.fullmatch("[a-z]+", word) for word in words)
+
+
+def test_a_search_beyond_the_words_there_are():
+    # More than 512 other words, so that the search asks for 1,024; there are fewer.
+    item = ruler.make_item("cwe", 2200, 0, count_words)
+    assert 2050 < count_words(item.question, item.prefix) <= 2200 - ruler.NEW_TOKENS["cwe"]
+    with pytest.raises(ValueError, match="cwe of 60000 tokens takes more than the .* choose a shorter length"):
+        ruler.make_item("cwe", 60000, 0, count_words)
+
+
+def test_an_items_digest_is_of_all_of_it():
+    item = ruler.make_item("vt", 1024, 3, count_words)
+    others = [dataclasses.replace(item, question="x"), dataclasses.replace(item, references=("y",))]
+    assert len({other.digest for other in [item, *others]}) == 3

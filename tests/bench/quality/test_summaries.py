@@ -133,3 +133,27 @@ def test_every_selector_is_compared():
 
     selectors = {name for method in methods.ALL for name in method.kv.get("selector", {})}
     assert selectors == {field.name for field in stubs().decode.Selector.DESCRIPTOR.fields}
+
+
+def test_every_parameter_of_a_method_is_said():
+    """But sizes; what is left out would be what the server that is measured has."""
+    from service import stubs
+
+    def unsaid(message, path):
+        for field in message.DESCRIPTOR.fields:
+            values = getattr(message, field.name)
+            if field.message_type is not None:
+                if message.HasField(field.name):
+                    yield from unsaid(values, [*path, field.name])
+                elif field.containing_oneof is None:
+                    yield ".".join([*path, field.name])
+            elif field.has_presence and not message.HasField(field.name) or not field.has_presence and not values:
+                yield ".".join([*path, field.name])
+
+    for method in methods.ALL:
+        kv = stubs().decode.KvParams(**method.kv)
+        found = [
+            n for part in ("allocator", "selector") if kv.HasField(part) for n in unsaid(getattr(kv, part), [part])
+        ]
+        assert not found, (method.name, found)
+        assert bool(method.kv) == (method.name != "server")
