@@ -29,6 +29,9 @@ void Await(const std::atomic<int64_t>& done, int64_t wanted) {
 }  // namespace
 
 int StagedLoops::Add(int64_t n, int needs, std::function<void(int64_t)> body) {
+  if (needs != kNothing && loops_[static_cast<size_t>(needs)].empty()) {
+    needs = loops_[static_cast<size_t>(needs)].needs;  // never an empty loop itself
+  }
   loops_.emplace_back();
   Loop& loop = loops_.back();
   loop.begin = iterations_;

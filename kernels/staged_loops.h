@@ -18,7 +18,8 @@ class StagedLoops {
   static constexpr int kNothing = -1;
 
   /// A loop body(0), ..., body(n - 1); `needs` is an earlier loop all of which must be done before
-  /// any iteration of this one, or kNothing. Returns the loop's number.
+  /// any iteration of this one, or kNothing. A loop of n = 0 is done when what it needs is. Returns
+  /// the loop's number.
   int Add(int64_t n, int needs, std::function<void(int64_t)> body);
 
   /// Runs all loops, once. Bodies must not throw and must not use the pool.
@@ -30,6 +31,8 @@ class StagedLoops {
     int needs;
     std::function<void(int64_t)> body;
     std::atomic<int64_t> done{0};
+
+    bool empty() const { return begin == end; }
   };
 
   void Work();

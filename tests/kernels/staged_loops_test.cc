@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace ripplekv {
@@ -39,6 +41,24 @@ TEST(StagedLoopsTest, IterationsSeeTheWholeLoopThatTheyNeed) {
         EXPECT_EQ(values[l], std::vector<int>(7, static_cast<int>(l) / 2 + 1));
       }
     }
+  }
+}
+
+// The last loop reads what the first one wrote, however many empty ones lie between.
+TEST(StagedLoopsTest, EmptyLoopsPassOnWhatTheyNeed) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    StagedLoops loops;
+    std::atomic<int> written = 0;
+    std::atomic<int> wrong = 0;
+    int last = loops.Add(2, StagedLoops::kNothing, [&](int64_t i) {
+      if (i == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++written;
+    });
+    for (int empty = 0; empty < 2; ++empty) last = loops.Add(0, last, [](int64_t) {});
+    loops.Add(2, last, [&](int64_t) { wrong += written != 2; });
+    loops.Run(&pool);
+    EXPECT_EQ(wrong, 0);
   }
 }
 
