@@ -49,12 +49,15 @@ absl::StatusOr<SequenceCache> SequenceCache::ReserveOver(const SequenceCache& ba
 
   SequenceCache cache;
   cache.layers_.resize(pools.size());
+  // Before anything else is allocated: the destructor needs them.
+  for (size_t l = 0; l < pools.size(); ++l) {
+    cache.layers_[l].pool = &pools[l];
+    cache.layers_[l].layout = base.layers_[l].layout;
+  }
   for (size_t l = 0; l < pools.size(); ++l) {
     const Layer& from = base.layers_[l];
     Layer& to = cache.layers_[l];
     const KvPageLayout& layout = from.layout;
-    to.pool = &pools[l];
-    to.layout = layout;
     to.reservation = std::move((*reservations)[l]);
     to.capacity = capacity_rows[l];
     to.base_rows = from.rows;
