@@ -11,7 +11,7 @@ namespace {
 void Item(const Head& head, int64_t first_row, int rows, float scale) {
   const int d = head.args.head_dim;
   Tile tiles[kPrefillAttentionMaxTiles];
-  Block block;
+  KeyBlock block;
   int count = 0;
   int64_t keys = 0;
   for (int row = 0; row < rows; row += kTileRows) {

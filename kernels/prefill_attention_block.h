@@ -15,7 +15,7 @@ constexpr int kLinePairs = 2;  // so that columns do not fall on the same cache 
 constexpr float kLargestSum = 0x1p80f;
 
 /// Of one tile and a block of keys.
-struct alignas(64) Block {
+struct alignas(64) KeyBlock {
   uint32_t v[kMaxDim / kValueTile][kBlock / 2 + kLinePairs][kValueTile];  // pairs of keys
   uint32_t p[kBlock / 2][kTileRows];  // pairs of keys, [pair][vector][lane]
   float sum[kTileRows];               // the tile's with this block
@@ -24,7 +24,7 @@ struct alignas(64) Block {
 };
 
 /// block->v from `keys` rows; rows up to the next multiple of kKeyTile are zeros.
-inline void PackValues(const uint16_t* v, int keys, int d, Block* block) {
+inline void PackValues(const uint16_t* v, int keys, int d, KeyBlock* block) {
   alignas(64) static constexpr uint16_t kZeros[kMaxDim] = {};
   const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
                                        39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
@@ -56,7 +56,7 @@ class TileBlock {
   /// `keys` rows at k and v (packed in `block`), the first of which has the number `key` in its
   /// sequence.
   RIPPLEKV_INLINE TileBlock(const uint16_t* k, const uint16_t* v, int keys, int d, int64_t key,
-                            float scale, Block* block, Tile* tile)
+                            float scale, KeyBlock* block, Tile* tile)
       : k_(k), v_(v), keys_(keys), d_(d), key_(key), scale_(scale), block_(block), tile_(tile) {}
 
   /// Takes the block into the tile.
@@ -302,7 +302,7 @@ class TileBlock {
   int d_;
   int64_t key_;
   float scale_;
-  Block* block_;
+  KeyBlock* block_;
   Tile* tile_;
 };
 
