@@ -8,6 +8,7 @@ void TakeMeasurements(const Profile& profile, PlanSpec& spec) {
   spec.sensitivity = profile.sensitivity;
   spec.local_response = profile.local_response;
   spec.damage = profile.damage.table;
+  spec.size_curve = {};  // profiles hold none; one that was there is of another measurement
   spec.profile_id = profile.id();
 }
 
