@@ -93,7 +93,8 @@ std::string ProfileContentDigest(const Profile& profile);
 absl::StatusOr<std::string> SerializeProfile(const Profile& profile);
 
 // Strict inverse: DATA_LOSS, saying what is wrong, for anything that SerializeProfile would not
-// have written byte for byte.
+// have written byte for byte. FAILED_PRECONDITION where the file says that it is of another format
+// version.
 absl::StatusOr<Profile> ParseProfile(std::string_view json);
 
 // How one calibration went: kept beside the profile, outside its digests.
@@ -106,7 +107,7 @@ struct RunInfo {
   bool operator==(const RunInfo&) const = default;
 };
 
-// JSON as above. Parsing answers DATA_LOSS for anything else.
+// JSON as above. Parsing answers as ParseProfile.
 std::string SerializeRunInfo(const RunInfo& run);
 absl::StatusOr<RunInfo> ParseRunInfo(std::string_view json);
 

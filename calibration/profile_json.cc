@@ -196,10 +196,14 @@ absl::StatusOr<Json> ParseDocument(std::string_view text, const char* format_fie
   if (format == document.end()) {
     return absl::DataLossError(absl::StrCat("not a ", what, ": no field \"", format_field, "\""));
   }
-  if (!format->is_number_integer() || *format != kProfileFormatVersion) {
+  if (!format->is_number_integer()) {
     return absl::DataLossError(absl::StrCat(what, " format version ", format->dump(-1, ' ', true),
-                                            ": this software reads version ",
-                                            kProfileFormatVersion));
+                                            ": must be an integer"));
+  }
+  if (*format != kProfileFormatVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " format version ", format->dump(-1, ' ', true),
+                     ": this software reads version ", kProfileFormatVersion));
   }
   return document;
 }

@@ -125,7 +125,9 @@ absl::StatusOr<Profile> ProfileStore::Get(const std::string& id) {
 absl::StatusOr<Profile> ProfileStore::FindMatching(const ProfileKey& key) {
   const std::string id = ProfileId(key);
   absl::StatusOr<Profile> profile = Get(id);
-  if (absl::IsDataLoss(profile.status())) return NoProfile(id);
+  if (absl::IsDataLoss(profile.status()) || absl::IsFailedPrecondition(profile.status())) {
+    return NoProfile(id);
+  }
   return profile;
 }
 
@@ -184,7 +186,7 @@ absl::StatusOr<Profile> ProfileStore::ReadProfile(const std::string& id) {
   if (absl::IsNotFound(bytes.status())) return NoProfile(id);
   if (!bytes.ok()) return bytes.status();
   absl::StatusOr<Profile> profile = ParseProfile(*bytes);
-  if (!profile.ok()) return SetAside(name, profile.status().message());
+  if (!profile.ok()) return Refuse(name, profile.status());
   if (profile->id() != id) {
     return SetAside(name, absl::StrCat("holds profile ", profile->id(), ", not its name's"));
   }
@@ -196,7 +198,7 @@ absl::StatusOr<RunInfo> ProfileStore::ReadRun(const std::string& id) {
   absl::StatusOr<std::string> bytes = ReadFile(name);
   absl::StatusOr<RunInfo> run = bytes.ok() ? ParseRunInfo(*bytes) : bytes.status();
   if (run.ok()) return run;
-  if (bytes.ok()) SetAside(name, run.status().message()).IgnoreError();
+  if (bytes.ok()) Refuse(name, run.status()).IgnoreError();
   return absl::NotFoundError(absl::StrCat("no record of how profile ", id, " was measured"));
 }
 
@@ -212,6 +214,14 @@ absl::Status ProfileStore::SetAside(const std::string& name, absl::string_view r
   return absl::DataLossError(
       absl::StrCat("profile file ", Path(name), " is damaged (", reason, ") and was ",
                    target.empty() ? "ignored; it could not be renamed" : "set aside as ", target));
+}
+
+absl::Status ProfileStore::Refuse(const std::string& name, const absl::Status& refusal) {
+  if (!absl::IsFailedPrecondition(refusal)) return SetAside(name, refusal.message());
+  Report({name, std::string(refusal.message()), ""});
+  return absl::FailedPreconditionError(
+      absl::StrCat("profile file ", Path(name), " is of ", refusal.message(),
+                   "; it is left to the software that wrote it: measure the model again"));
 }
 
 void ProfileStore::Report(StoreProblem problem) {

@@ -24,9 +24,9 @@ struct StoreProblem {
 // Profiles in one directory: <id>.json, and <id>.run.json with how the run went. A file is written
 // under a temporary name, synced and renamed, so that a crash at any moment leaves the old file or
 // the new one. Every read checks the file; a damaged one, or one that is not what its name says, is
-// renamed to <name>.corrupt-<n> and reported: never used, never deleted. Files whose names the
-// store does not use are reported and left alone. Thread-safe; several processes may share a
-// directory.
+// renamed to <name>.corrupt-<n> and reported: never used, never deleted. Files of another format
+// version, and those whose names the store does not use, are reported and left alone. Thread-safe;
+// several processes may share a directory, of different software versions too.
 class ProfileStore {
  public:
   // Makes the directory where it is missing, proves that it can be written, removes what crashed
@@ -39,16 +39,18 @@ class ProfileStore {
   absl::Status Put(const Profile& profile, const std::optional<RunInfo>& run = std::nullopt);
 
   // INVALID_ARGUMENT: not an id. NOT_FOUND. DATA_LOSS: the file was damaged and is set aside now.
+  // FAILED_PRECONDITION: it is of another format version and stays as it is.
   absl::StatusOr<Profile> Get(const std::string& id);
 
-  // The profile measured under exactly this key. NOT_FOUND also where it was damaged (see
-  // problems()): the way out is the same, to measure again.
+  // The profile measured under exactly this key. NOT_FOUND also where it was damaged or says that
+  // it is of another format version (see problems()): the way out is the same, to measure again.
   absl::StatusOr<Profile> FindMatching(const ProfileKey& key);
 
-  // NOT_FOUND where none was kept or it was damaged.
+  // NOT_FOUND where none was kept, or it was damaged or of another format version.
   absl::StatusOr<RunInfo> GetRunInfo(const std::string& id);
 
-  // All sound profiles, by id; damaged ones are set aside and left out.
+  // All sound profiles, by id; damaged ones are set aside and left out, those of another format
+  // version left out.
   absl::StatusOr<std::vector<Profile>> List();
 
   // NOT_FOUND, INVALID_ARGUMENT as of Get. Removes the run's file too.
@@ -71,6 +73,9 @@ class ProfileStore {
   absl::StatusOr<RunInfo> ReadRun(const std::string& id);
   // Renames a damaged file and reports it; the DATA_LOSS to return.
   absl::Status SetAside(const std::string& name, absl::string_view reason);
+  // Does so with a file that a parser refused, unless it is of another format version: then only
+  // reports it; the FAILED_PRECONDITION to return.
+  absl::Status Refuse(const std::string& name, const absl::Status& refusal);
   void Report(StoreProblem problem);
 
   const std::string directory_;

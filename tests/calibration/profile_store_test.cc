@@ -168,6 +168,46 @@ TEST_F(ProfileStoreTest, OpenFindsDamageAndKeepsTheRest) {
   EXPECT_THAT(Open()->problems(), IsEmpty());
 }
 
+// As of an older and of a newer server that share the directory.
+TEST_F(ProfileStoreTest, OtherFormatVersionsAreReportedOnceAndStay) {
+  const auto of_version = [](std::string bytes, int version) {
+    const std::string ours = "\": " + std::to_string(kProfileFormatVersion);
+    const size_t at = bytes.find(ours);
+    EXPECT_NE(at, std::string::npos);
+    return bytes.replace(at, ours.size(), "\": " + std::to_string(version));
+  };
+  const std::string newer_id(64, 'e');
+  const std::string older = of_version(bytes_, 1);
+  const std::string newer = of_version(bytes_, kProfileFormatVersion + 1);
+  const std::string run = of_version(SerializeRunInfo(RunInfo{}), kProfileFormatVersion + 1);
+  Write(id_ + ".json", older);
+  Write(newer_id + ".json", newer);
+  Write(newer_id + ".run.json", run);
+  const auto store = Open();
+  for (int round = 0; round < 2; ++round) {
+    const absl::Status status = store->Get(newer_id).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(newer_id + ".json is of profile format version " +
+                          std::to_string(kProfileFormatVersion + 1) + ": this software reads"));
+    EXPECT_EQ(store->GetRunInfo(newer_id).status().code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(store->FindMatching(profile_.key).status().code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(*store->List(), IsEmpty());
+  }
+  ASSERT_THAT(store->problems(), SizeIs(3));
+  for (const StoreProblem& problem : store->problems()) {
+    EXPECT_THAT(problem.reason, HasSubstr("format version"));
+    EXPECT_EQ(problem.set_aside_as, "");
+  }
+  EXPECT_THAT(Names(), testing::UnorderedElementsAre(id_ + ".json", newer_id + ".json",
+                                                     newer_id + ".run.json"));
+  EXPECT_EQ(Read(id_ + ".json"), older);
+  EXPECT_EQ(Read(newer_id + ".json"), newer);
+  EXPECT_EQ(Read(newer_id + ".run.json"), run);
+  ASSERT_TRUE(store->Put(profile_).ok());
+  EXPECT_EQ(*store->Get(id_), profile_);
+}
+
 TEST_F(ProfileStoreTest, FindMatchingTreatsDamageAsAbsence) {
   const auto store = Open();
   Write(id_ + ".json", "garbage");
