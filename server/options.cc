@@ -311,7 +311,7 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   d.Add("snapkv-kernel", o.snapkv_kernel, OddUpTo(63), "SnapKV: positions pooled together");
   d.Add("snapkv-pooling", o.snapkv_pooling, OneOf({"max", "mean", "none"}),
         "SnapKV: how they are pooled");
-  d.Add("selector-queries", o.selector_queries, Whole(1, 4096),
+  d.Add("selector-queries", o.selector_queries, Whole(1, 512),
         "h2o: queries spread over the prompt that vote; recent_attention, mixed: last ones");
   d.AddFlag("h2o-normalised", o.h2o_normalised,
             "h2o: divide by the number of queries that could see a position");

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxWindow = 1024;
 constexpr int kMaxKernel = 63;
-constexpr int kMaxQueries = 4096;
+constexpr int kMaxQueries = 512;
 constexpr uint32_t kRandomStream = 0x73656c65;
 
 absl::Status OutOfRange(const std::string& field, int64_t value, const std::string& range) {

@@ -36,7 +36,7 @@ struct SnapKv {
 // with t >= u, which is what kvpress' ObservedAttentionPress counts.
 struct H2o {
   int window = 32;
-  int queries = 256;  // 1 to 4096
+  int queries = 256;  // 1 to 512
   bool normalised = false;
 
   bool operator==(const H2o&) const = default;
@@ -45,7 +45,7 @@ struct H2o {
 // The normalised sum over the last `queries` queries only, pooled as SnapKV's.
 struct RecentAttention {
   int window = 32;
-  int queries = 256;  // 1 to 4096
+  int queries = 256;  // 1 to 512
   int kernel = 7;     // odd, 1 to 63 positions
   Pooling pooling = Pooling::kNone;
 
@@ -56,7 +56,7 @@ struct RecentAttention {
 // sum over the positions to choose from (MixScores).
 struct MixedAttention {
   SnapKv snapkv{};
-  int queries = 256;    // RecentAttention's, 1 to 4096
+  int queries = 256;    // RecentAttention's, 1 to 512
   double weight = 0.5;  // SnapKV's share, 0 to 1
 
   bool operator==(const MixedAttention&) const = default;

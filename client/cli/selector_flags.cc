@@ -37,7 +37,7 @@ void SelectorFlags::Add(CLI::App& app, const std::string& group) {
   one_of(add("--snapkv-pooling", pooling, "snapkv, mixed: how they are pooled"),
          {"max", "mean", "none"});
   add("--selector-queries", queries,
-      "h2o, recent_attention, mixed: queries whose attention counts, 1 to 4096");
+      "h2o, recent_attention, mixed: queries whose attention counts, 1 to 512");
   app.add_flag("--h2o-normalised", h2o_normalised,
                "h2o: divide by the number of queries that could see a position")
       ->group(group);

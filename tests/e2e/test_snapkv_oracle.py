@@ -89,12 +89,12 @@ def references(reference_model, texts):
 class Dump:
     """What our prefill and decode steps gave for one text."""
 
-    def __init__(self, folder, model_path, ids, retention, *extra):
+    def __init__(self, folder, model_path, ids, retention, *extra, prompt=PROMPT):
         figures = run_dump(
             "ripplekv-kv-dump",
             f"model={model_path}",
-            f"tokens={write_ids(folder / 'tokens.i32', ids[:PROMPT])}",
-            f"forced={write_ids(folder / 'forced.i32', ids[PROMPT:])}",
+            f"tokens={write_ids(folder / 'tokens.i32', ids[:prompt])}",
+            f"forced={write_ids(folder / 'forced.i32', ids[prompt:])}",
             f"out={folder}",
             f"retention={retention}",
             "compute=fp32",

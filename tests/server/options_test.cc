@@ -256,7 +256,7 @@ TEST(ParseOptions, NamesTheOptionThatIsWrong) {
   with("--snapkv-pooling", "median");
   with("--selector", "best");
   with("--selector-queries", "0");
-  with("--selector-queries", "4097");
+  with("--selector-queries", "513");
   with("--recent-kernel", "2");
   with("--recent-pooling", "median");
   with("--mixed-weight", "1.5");

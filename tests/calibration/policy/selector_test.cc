@@ -163,7 +163,7 @@ TEST(SelectorTest, QueriesThatVote) {
 
 TEST(SelectorTest, AStrideIsEvenAndEndsWithThePrompt) {
   for (const int64_t tokens : {1, 2, 255, 256, 257, 1000, 8191, 131072}) {
-    for (const int queries : {1, 7, 256, 4096}) {
+    for (const int queries : {1, 7, 256, 512}) {
       const auto positions = VotingQueries(H2o{.queries = queries}, tokens);
       const int64_t n = std::min<int64_t>(queries, tokens);
       ASSERT_EQ(static_cast<int64_t>(positions.size()), n);
@@ -214,17 +214,17 @@ TEST(SelectorTest, ParametersOfTheOthersAreChecked) {
     return std::string(ValidateSelector(selector).message());
   };
   for (const SelectorSpec& good :
-       {SelectorSpec(H2o{}), SelectorSpec(H2o{.window = 1024, .queries = 4096}),
+       {SelectorSpec(H2o{}), SelectorSpec(H2o{.window = 1024, .queries = 512}),
         SelectorSpec(RecentAttention{}), SelectorSpec(MixedAttention{}),
         SelectorSpec(MixedAttention{.weight = 0}), SelectorSpec(MixedAttention{.weight = 1}),
         SelectorSpec(StreamingLlm{}), SelectorSpec(RandomPositions{.seed = ~uint64_t{0}})}) {
     EXPECT_TRUE(ValidateSelector(good).ok()) << message(good);
   }
   EXPECT_EQ(message(H2o{.window = 0}), "h2o.window is 0: must be between 1 and 1024");
-  EXPECT_EQ(message(H2o{.queries = 0}), "h2o.queries is 0: must be between 1 and 4096");
-  EXPECT_EQ(message(H2o{.queries = 4097}), "h2o.queries is 4097: must be between 1 and 4096");
+  EXPECT_EQ(message(H2o{.queries = 0}), "h2o.queries is 0: must be between 1 and 512");
+  EXPECT_EQ(message(H2o{.queries = 513}), "h2o.queries is 513: must be between 1 and 512");
   EXPECT_EQ(message(RecentAttention{.queries = -1}),
-            "recent_attention.queries is -1: must be between 1 and 4096");
+            "recent_attention.queries is -1: must be between 1 and 512");
   EXPECT_EQ(message(RecentAttention{.kernel = 4}),
             "recent_attention.kernel is 4: must be odd and between 1 and 63");
   EXPECT_EQ(message(MixedAttention{.snapkv = {.kernel = 65}}),

@@ -76,9 +76,9 @@ TEST(SelectorFromProto, NamesFieldAndValue) {
       refused([](auto& p) { p.mutable_snapkv()->set_pooling(static_cast<v1::Pooling>(17)); }),
       StartsWith("kv.selector.snapkv.pooling is 17: must be POOLING_NONE"));
   EXPECT_THAT(refused([](auto& p) { p.mutable_h2o()->set_queries(0); }),
-              StartsWith("kv.selector.h2o.queries is 0: must be between 1 and 4096"));
-  EXPECT_THAT(refused([](auto& p) { p.mutable_recent_attention()->set_queries(4097); }),
-              StartsWith("kv.selector.recent_attention.queries is 4097"));
+              StartsWith("kv.selector.h2o.queries is 0: must be between 1 and 512"));
+  EXPECT_THAT(refused([](auto& p) { p.mutable_recent_attention()->set_queries(513); }),
+              StartsWith("kv.selector.recent_attention.queries is 513"));
   EXPECT_THAT(refused([](auto& p) {
                 p.mutable_recent_attention()->set_pooling(static_cast<v1::Pooling>(17));
               }),
