@@ -76,6 +76,22 @@ TEST_F(PlanKeeperTest, TakesOnlyTheConfiguredMeasurement) {
   EXPECT_FALSE(plans->has_profile());
 }
 
+TEST_F(PlanKeeperTest, NothingOfAnotherMeasurementStays) {
+  PlanSpec spec;
+  spec.layers = 3;
+  spec.profile_id = "another";
+  spec.local_response = {1, 2, 3};
+  spec.size_curve.prompt_tokens = {100};
+  spec.size_curve.retentions = {0.5};
+  spec.size_curve.mean_kl = {{0.1}};
+  const Profile profile = Measured(Key());
+  TakeMeasurements(profile, spec);
+  EXPECT_EQ(spec.profile_id, profile.id());
+  EXPECT_EQ(spec.sensitivity, profile.sensitivity);
+  EXPECT_TRUE(spec.local_response.empty());
+  EXPECT_TRUE(spec.size_curve.empty());
+}
+
 TEST_F(PlanKeeperTest, TellsItsListenerAtOnceAndOfChanges) {
   const auto plans = Make();
   std::vector<std::string> heard;
