@@ -98,7 +98,8 @@ absl::Status DecodeProcess::StartEngine(LoadedModel loaded) {
 
 void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
   const PlanDefaults defaults = {.allocators = options_.allocators(),
-                                 .selectors = options_.selectors()};
+                                 .selectors = options_.selectors(),
+                                 .layers = model->config.layers};
   auto calibration = std::make_shared<CalibrationBackend>();
   calibration->model = model;
   calibration->store = store_.get();

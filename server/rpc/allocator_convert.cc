@@ -109,6 +109,22 @@ absl::StatusOr<std::optional<Allocator>> AllocatorFromProto(const v1::Allocator&
   return allocator;
 }
 
+absl::Status CheckOneALayer(const Allocator& allocator, int layers, const std::string& path) {
+  size_t values = 0;
+  if (const auto* multipliers = std::get_if<MultipliersAllocator>(&allocator)) {
+    values = multipliers->multipliers.size();
+  } else if (const auto* positions = std::get_if<PositionsAllocator>(&allocator)) {
+    values = positions->positions.size();
+  } else {
+    return absl::OkStatus();
+  }
+  if (values == static_cast<size_t>(layers)) return absl::OkStatus();
+  const std::string name = AllocatorName(allocator);
+  return InvalidField(
+      absl::StrCat(path, name, ".", name),
+      absl::StrCat("has ", values, " values: must have one for each of the ", layers, " layers"));
+}
+
 v1::Allocator AllocatorToProto(const Allocator& allocator) {
   v1::Allocator proto;
   std::visit(

@@ -40,6 +40,9 @@ absl::StatusOr<KvParams> KvParamsFromProto(const v1::KvParams& proto, const Plan
   kv.allocator = *allocator;
   if (kv.allocator.has_value()) {
     absl::Status status = CheckGivenOnce(*kv.allocator, kv.size.has_value(), "kv.size");
+    if (status.ok() && defaults.layers > 0) {
+      status = CheckOneALayer(*kv.allocator, defaults.layers, "kv.allocator.");
+    }
     if (!status.ok()) return status;
   }
   absl::StatusOr<std::optional<SelectorSpec>> selector =

@@ -69,7 +69,11 @@ absl::Status PlanBudgets(const CalibrationBackend& backend, const v1::PlanBudget
   auto allocator =
       AllocatorFromProto(request.allocator(), backend.defaults.allocators, "allocator.");
   if (!allocator.ok()) return allocator.status();
-  if (allocator->has_value()) spec.allocator = **allocator;
+  if (allocator->has_value()) {
+    spec.allocator = **allocator;
+    absl::Status status = CheckOneALayer(spec.allocator, spec.layers, "allocator.");
+    if (!status.ok()) return status;
+  }
   auto size = SizeFromProto(request.size(), "size.");
   if (!size.ok()) return size.status();
   if (size->has_value()) spec.size = **size;

@@ -13,6 +13,7 @@ namespace ripplekv {
 struct PlanDefaults {
   Allocators allocators;
   Selectors selectors;
+  int layers = 0;  // of the model; 0: lists of one value a layer are checked later
 };
 
 // Unset where the message says nothing. INVALID_ARGUMENT names field (after `path`, e.g.

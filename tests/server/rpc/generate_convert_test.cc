@@ -103,6 +103,21 @@ TEST_F(RequestFromProtoTest, CarriesEveryField) {
   EXPECT_TRUE(request->next_token_kl);
 }
 
+TEST_F(RequestFromProtoTest, ListsHaveOneValueALayer) {
+  proto_.set_text("ab");
+  auto* multipliers = proto_.mutable_kv()->mutable_allocator()->mutable_multipliers();
+  multipliers->add_multipliers(1);
+  EXPECT_TRUE(Convert().ok());  // the number of layers is not known
+  defaults_.layers = 2;
+  ExpectRefused(
+      "kv.allocator.multipliers.multipliers has 1 values: must have one for each of the 2");
+  multipliers->add_multipliers(1);
+  EXPECT_TRUE(Convert().ok());
+  auto* positions = proto_.mutable_kv()->mutable_allocator()->mutable_positions();
+  for (int i = 0; i < 3; ++i) positions->add_positions(50);
+  ExpectRefused("kv.allocator.positions.positions has 3 values: must have one for each of the 2");
+}
+
 TEST_F(RequestFromProtoTest, ParsesSpecialTokensInTextButNotInContent) {
   proto_.set_text("<|end|>");
   EXPECT_THAT(Convert()->prompt, ElementsAre(96));

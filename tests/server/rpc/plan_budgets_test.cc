@@ -169,7 +169,7 @@ TEST_F(CalibrationQueriesTest, RefusesBadPlans) {
   request_.mutable_allocator()->mutable_damage_curves();
   expect("calibrate the model with --calibration-damage", absl::StatusCode::kFailedPrecondition);
   request_.mutable_allocator()->mutable_multipliers()->add_multipliers(2);
-  expect("multipliers has 1 values: must have one for each of the 4 layers");
+  expect("allocator.multipliers.multipliers has 1 values: must have one for each of the 4 layers");
   request_.mutable_allocator()->mutable_multipliers()->add_multipliers(0);
   expect("allocator.multipliers.multipliers[1] is 0");
   request_.mutable_allocator()->mutable_uniform();
