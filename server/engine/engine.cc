@@ -6,6 +6,7 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "calibration/policy/selector.h"
@@ -153,6 +154,12 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
     if (!plan.ok()) return plan.status();
     queued->plan = std::make_shared<const Plan>(*std::move(plan));
   }
+  if (request.kv.size.has_value() &&
+      std::holds_alternative<PositionsAllocator>(queued->plan->allocator())) {
+    return absl::InvalidArgumentError(
+        "kv.size is given beside the positions allocator: must be absent, since the positions are "
+        "the size");
+  }
   const std::shared_ptr<const ContextLease> context = ContextOf(request);
   std::vector<int64_t> base_rows;
   std::vector<KvTypes> base_types;
@@ -206,7 +213,7 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
     }
   }
   size_t prefill_bytes = Prefill::WorkBytes(config_, layout_.type, wanted.prompt_tokens);
-  if (context == nullptr) {
+  if (context == nullptr && Prefill::Selects(queued->admission.budgets, wanted.prompt_tokens)) {
     prefill_bytes += RowSelector::WorkBytes(queued->plan->selector(), config_, layout_.type,
                                             wanted.prompt_tokens, threads_);
   }

@@ -19,7 +19,7 @@ Prefill::Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const
   const size_t chunk = std::min(spec_.tokens.size(), static_cast<size_t>(Decoder::kChunkTokens));
   q_.resize(chunk * q_row);
   attention_.resize(chunk * q_row);
-  if (spec_.keep == KeepRows::kCompact) {
+  if (spec_.keep == KeepRows::kCompact && Selects(*spec_.budgets, tokens_)) {
     selector_.emplace(spec_.selector, spec_.sinks, c, decoder_->kv_type(), tokens_,
                       decoder_->pool());
   }
@@ -41,6 +41,11 @@ size_t Prefill::WorkBytes(const ModelConfig& c, KvType type, int64_t tokens) {
   const int64_t chunk = std::min<int64_t>(tokens, Decoder::kChunkTokens);
   return static_cast<size_t>(tokens * c.hidden) * sizeof(float) +
          static_cast<size_t>(2 * chunk * c.heads * c.head_dim) * KvTypeBytes(type);
+}
+
+bool Prefill::Selects(const LayerBudgets& budgets, int64_t tokens) {
+  return std::any_of(budgets.layer.begin(), budgets.layer.end(),
+                     [tokens](int64_t rows) { return rows < tokens; });
 }
 
 int64_t Prefill::LayerWork(const ModelConfig& c, int64_t tokens, int64_t base) {

@@ -50,8 +50,10 @@ class Prefill {
   Prefill(Decoder* decoder, PageArena* arena, SequenceCache* cache, const PrefillSpec& spec);
 
   /// Bytes that a prefill of so many tokens holds: residual stream and a chunk's queries. With
-  /// kCompact also RowSelector::WorkBytes.
+  /// kCompact also RowSelector::WorkBytes where it Selects.
   static size_t WorkBytes(const ModelConfig& config, KvType type, int64_t tokens);
+  /// Whether a layer keeps fewer than all rows, so that kCompact has any to choose.
+  static bool Selects(const LayerBudgets& budgets, int64_t tokens);
   /// Multiply-adds of one layer for `tokens` tokens over `base` rows: linear layers and attention.
   static int64_t LayerWork(const ModelConfig& config, int64_t tokens, int64_t base);
 
@@ -96,7 +98,7 @@ class Prefill {
   PageArena* arena_;
   SequenceCache* cache_;
   PrefillSpec spec_;
-  std::optional<RowSelector> selector_;  // kCompact
+  std::optional<RowSelector> selector_;  // kCompact that Selects
   int64_t tokens_;
   int64_t base_ = 0;  // rows of the cache in the layer at work, before the tokens'
   int64_t layer_work_ = 1;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/generate_task.h"
+#include "server/engine/prefill.h"
 #include "tests/server/engine/tiny_requests.h"
 
 namespace ripplekv {
@@ -76,6 +78,38 @@ TEST_F(KvTypeTest, APromptWithinItsBudgetIsTheFullCache) {
     ExpectSameOutput(*full, *Run(WithSize(request, Retention{1})));
     ExpectSameOutput(*full, *Run(WithSize(request, TotalPositions{TinyModel::kLayers * 90})));
   }
+}
+
+// Of a server whose plan lists the positions.
+TEST_F(KvTypeTest, ASizeBesidePositionsIsRefused) {
+  PlanSpec spec = TinyPlan()->spec();
+  spec.allocator = PositionsAllocator{{40, 50, 60, 70}};
+  StartTiny({}, 1, nullptr, std::make_shared<const Plan>(*Plan::Make(spec)));
+  const GenerateRequest request = TinyAsk(TinyTokens(100, 1), 2);
+  const auto refused =
+      engine_->Submit(WithSize(request, Retention{0.5}), std::make_shared<Collector>());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.status().message(),
+            "kv.size is given beside the positions allocator: must be absent, since the positions "
+            "are the size");
+  Run(request);
+  GenerateRequest uniform = WithSize(request, Retention{0.5});
+  uniform.kv.allocator = UniformAllocator{};
+  Run(uniform);
+}
+
+// A request that keeps all rows reserves nothing for choosing some.
+TEST_F(KvTypeTest, WhereNothingIsChosenTheSelectorTakesNoMemory) {
+  const ModelConfig& config = TinyModel::Get().weights->config();
+  const GenerateRequest request = TinyAsk(TinyTokens(600, 1), 2);
+  EngineOptions options;
+  options.work_memory_bytes =
+      GenerateTask::WorkBytes(config, 0) + Prefill::WorkBytes(config, KvType::kF32, 600);
+  StartTiny(options);
+  Run(WithSize(request, Full{}));
+  const auto refused =
+      engine_->Submit(WithSize(request, Retention{0.5}), std::make_shared<Collector>());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(KvTypeTest, QuotasFollowThePlan) {
