@@ -158,7 +158,6 @@ DAMAGE = {
     "garbage": lambda data: random.Random(1).randbytes(len(data)),
     "zeros": lambda data: bytes(len(data)),
     "foreign JSON": lambda data: json.dumps({"name": "package", "version": 1}).encode(),
-    "a later version": lambda data: data.replace(b'"ripplekv_profile": 2', b'"ripplekv_profile": 3'),
 }
 
 
@@ -182,6 +181,22 @@ def test_a_damaged_profile(start, measured, tmp_path, damage):
     wait_for_profile(server)
     assert len(server.events("calibration_done")) == 1
     assert file.read_bytes() == sound
+
+
+def test_a_profile_of_a_later_version_stays(start, measured, tmp_path):
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    (ours,) = profile_files(measured)
+    later = folder / f"{'e' * 64}.json"
+    data = ours.read_bytes().replace(b'"ripplekv_profile": 2', b'"ripplekv_profile": 3')
+    assert data != ours.read_bytes()
+    later.write_bytes(data)
+    server = start(**QUICK)
+    assert serves(server)
+    (event,) = server.events("profile_file_not_used")
+    assert event["file"] == later.name and "format version 3" in event["reason"] and not event["set_aside_as"]
+    wait_for_profile(server)
+    assert later.read_bytes() == data and (folder / ours.name).read_bytes() == ours.read_bytes()
 
 
 def test_a_profile_under_the_name_of_another(start, measured, tmp_path):
