@@ -186,8 +186,8 @@ absl::StatusOr<Size> Plan::SizeFor(const TargetMeanKl& target, int64_t prompt_to
   const SizeCurve& curve = spec_.size_curve;
   if (curve.empty()) {
     return absl::FailedPreconditionError(
-        "target_mean_kl needs a profile's measured mean KL by size and there is none: give "
-        "retention, total_positions or total_bytes instead");
+        "target_mean_kl needs the whole model's mean KL measured by size, which no calibration of "
+        "this version measures: give retention, total_positions or total_bytes instead");
   }
   if (curve.allocator != spec_.allocator || curve.selector != spec_.selector ||
       curve.kv_types != (chooses_types() ? std::nullopt : std::optional(spec_.kv_types))) {

@@ -55,7 +55,8 @@ void BudgetFlags::Add(CLI::App& app) {
           "Positions kept per KV head, summed over the layers"),
       add("--total-bytes", total_bytes, "Bytes of the kept rows, summed over the layers"),
       add("--target-mean-kl", target_mean_kl,
-          "As few as are expected to change the output by this mean KL, nats"),
+          "As few as are expected to change the output by this mean KL, nats; refused where "
+          "that was not measured"),
       app.add_flag("--full", full, "Keep every position")->group(group)};
   for (size_t i = 0; i < sizes.size(); ++i) {
     for (size_t j = 0; j < i; ++j) sizes[i]->excludes(sizes[j]);
