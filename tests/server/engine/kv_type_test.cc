@@ -34,6 +34,17 @@ class KvTypeTest : public TinyEngineTest {
     EXPECT_TRUE(sink->Wait().status().ok()) << sink->status();
     return sink;
   }
+  // Each request gives the same output alone and beside the others.
+  void ExpectSameInCompany(const std::vector<GenerateRequest>& requests) {
+    std::vector<std::shared_ptr<Collector>> alone, together;
+    for (const GenerateRequest& request : requests) alone.push_back(Run(request));
+    for (const GenerateRequest& request : requests) together.push_back(Submit(request));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      ASSERT_TRUE(together[i]->Wait().status().ok()) << together[i]->status();
+      ExpectSameOutput(*alone[i], *together[i]);
+    }
+  }
 };
 
 GenerateRequest WithSize(GenerateRequest request, const Size& size) {
@@ -57,14 +68,7 @@ TEST_F(KvTypeTest, ABatchGivesEachRequestItsOwnBits) {
         if (i >= 4) request.context = Lease(context->id);
         requests.push_back(request);
       }
-      std::vector<std::shared_ptr<Collector>> alone, together;
-      for (const GenerateRequest& request : requests) alone.push_back(Run(request));
-      for (const GenerateRequest& request : requests) together.push_back(Submit(request));
-      for (size_t i = 0; i < requests.size(); ++i) {
-        SCOPED_TRACE("request " + std::to_string(i));
-        ASSERT_TRUE(together[i]->Wait().status().ok()) << together[i]->status();
-        ExpectSameOutput(*alone[i], *together[i]);
-      }
+      ASSERT_NO_FATAL_FAILURE(ExpectSameInCompany(requests));
     }
   }
 }
@@ -211,14 +215,7 @@ TEST_F(KvTypeTest, RequestsOfManyTypesShareABatchAndKeepTheirBits) {
       }
       requests.push_back(request);
     }
-    std::vector<std::shared_ptr<Collector>> alone, together;
-    for (const GenerateRequest& request : requests) alone.push_back(Run(request));
-    for (const GenerateRequest& request : requests) together.push_back(Submit(request));
-    for (size_t i = 0; i < requests.size(); ++i) {
-      SCOPED_TRACE("request " + std::to_string(i));
-      ASSERT_TRUE(together[i]->Wait().status().ok()) << together[i]->status();
-      ExpectSameOutput(*alone[i], *together[i]);
-    }
+    ASSERT_NO_FATAL_FAILURE(ExpectSameInCompany(requests));
   }
 }
 
