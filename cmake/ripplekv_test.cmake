@@ -1,5 +1,6 @@
-# ripplekv_test(NAME source... LIBS library... [THREADED] [API]): a GoogleTest program, one ctest entry a test case.
+# ripplekv_test(NAME source... LIBS library... [THREADED] [API] [WHOLE]): a GoogleTest program, one ctest entry a test case.
 # THREADED programs start threads: they are what ThreadSanitizer runs (target threaded_tests, ctest label threaded).
+# WHOLE programs are one entry: many quick cases, and libraries that take longer to load than a case.
 # API programs all include the protos' headers: these are precompiled too.
 add_custom_target(threaded_tests)
 set(RIPPLEKV_DEFAULT_MODEL "${CMAKE_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -25,7 +26,7 @@ if(RIPPLEKV_GRPC)
   ripplekv_test_options(gtest_api_pch)
 endif()
 function(ripplekv_test name)
-  cmake_parse_arguments(ARG "THREADED;API" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADED;API;WHOLE" "" "LIBS" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_API)
@@ -43,6 +44,11 @@ function(ripplekv_test name)
     set(labels LABELS threaded)
   endif()
   # Spinning OpenMP teams and busy neighbours slow each other down tenfold (ctest -j, compilers).
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive ${labels})
+  set(properties TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive ${labels})
+  if(ARG_WHOLE)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES ${properties})
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  endif()
 endfunction()

@@ -12,7 +12,7 @@
 namespace ripplekv {
 namespace {
 
-using Kind = TemplateToken::Kind;
+using TokenKind = TemplateToken::Kind;
 
 // Jinja reads \r\n and \r as \n and ignores one newline at the end.
 std::string NormalizeNewlines(std::string_view source) {
@@ -40,7 +40,7 @@ class Lexer {
 
   std::vector<TemplateToken> Run() {
     while (at_ < source_.size()) Data();
-    Add(Kind::kEnd);
+    Add(TokenKind::kEnd);
     return std::move(tokens_);
   }
 
@@ -55,7 +55,7 @@ class Lexer {
     at_ += bytes;
   }
 
-  TemplateToken& Add(Kind kind, std::string text = "") {
+  TemplateToken& Add(TokenKind kind, std::string text = "") {
     tokens_.push_back({kind, line_, std::move(text), 0});
     return tokens_.back();
   }
@@ -85,7 +85,7 @@ class Lexer {
     std::string_view text = std::string_view(source_).substr(begin, tag - begin);
     Advance(tag - begin);
     if (at_ == source_.size()) {
-      if (!text.empty()) tokens_.push_back({Kind::kData, begin_line, std::string(text), 0});
+      if (!text.empty()) tokens_.push_back({TokenKind::kData, begin_line, std::string(text), 0});
       return;
     }
     const char type = source_[at_ + 1];
@@ -95,12 +95,12 @@ class Lexer {
     } else if (sign != '+' && type != '{') {
       text = StripLineStart(text, begin == 0 || source_[begin - 1] == '\n');
     }
-    if (!text.empty()) tokens_.push_back({Kind::kData, begin_line, std::string(text), 0});
+    if (!text.empty()) tokens_.push_back({TokenKind::kData, begin_line, std::string(text), 0});
     const size_t opening = sign == '-' || sign == '+' ? 3 : 2;
     if (type == '#') {
       Comment(opening);
     } else {
-      Add(type == '{' ? Kind::kVariableBegin : Kind::kBlockBegin);
+      Add(type == '{' ? TokenKind::kVariableBegin : TokenKind::kBlockBegin);
       Advance(opening);
       Tag(type == '{');
     }
@@ -150,14 +150,14 @@ class Lexer {
       if (at_ == source_.size()) ThrowInvalid(begin_line, "a tag that does not end");
       if (variable && (StartsWith("}}") || StartsWith("-}}"))) {
         const bool strip = source_[at_] == '-';
-        Add(Kind::kVariableEnd);
+        Add(TokenKind::kVariableEnd);
         Advance(strip ? 3 : 2);
         if (strip) SkipSpace();
         return;
       }
       if (!variable && (StartsWith("%}") || StartsWith("-%}") || StartsWith("+%}"))) {
         const char sign = source_[at_];
-        Add(Kind::kBlockEnd);
+        Add(TokenKind::kBlockEnd);
         Advance(sign == '%' ? 2 : 3);
         AfterTag(sign);
         return;
@@ -172,9 +172,9 @@ class Lexer {
       size_t end = at_ + 1;
       while (end < source_.size() && IsNamePart(source_[end])) ++end;
       const std::string name = source_.substr(at_, end - at_);
-      if (name == "raw" && tokens_.back().kind == Kind::kBlockBegin)
+      if (name == "raw" && tokens_.back().kind == TokenKind::kBlockBegin)
         ThrowUnsupported(line_, "the statement 'raw'");
-      Add(Kind::kName, name);
+      Add(TokenKind::kName, name);
       Advance(end - at_);
     } else if (IsDigit(c)) {
       Integer();
@@ -194,7 +194,7 @@ class Lexer {
     const std::string number = source_.substr(at_, end - at_);
     std::string digits = number;
     digits.erase(std::remove(digits.begin(), digits.end(), '_'), digits.end());
-    TemplateToken& token = Add(Kind::kInteger, number);
+    TemplateToken& token = Add(TokenKind::kInteger, number);
     if (!absl::SimpleAtoi(digits, &token.integer)) {
       ThrowUnsupported(line_, Concat("the number ", number));
     }
@@ -207,7 +207,7 @@ class Lexer {
                                                       "<",  ">",  "=",  ".",  ":",  "|",  ","};
     for (std::string_view op : kOperators) {
       if (!StartsWith(op)) continue;
-      Add(Kind::kOperator, std::string(op));
+      Add(TokenKind::kOperator, std::string(op));
       Advance(op.size());
       return;
     }
@@ -226,7 +226,7 @@ class Lexer {
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) ThrowInvalid(begin_line, "a string that does not end");
     std::string value = Unescape(std::string_view(source_).substr(at_ + 1, end - at_ - 1));
-    Add(Kind::kString, std::move(value));
+    Add(TokenKind::kString, std::move(value));
     Advance(end + 1 - at_);
   }
 
