@@ -6,6 +6,10 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#endif
 
 namespace ripplekv {
 namespace {
@@ -38,11 +42,34 @@ bool SpinUntil(const Done& done) {
   return done();
 }
 
+/// The processors that the calling thread may run on; empty where the system does not tell.
+std::vector<int> AllowedProcessors() {
+  std::vector<int> allowed;
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return allowed;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) allowed.push_back(i);
+  }
+#endif
+  return allowed;
+}
+
+/// The processor that the calling thread runs on, -1 if unknown.
+int Processor() {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(int threads)
     : threads_(std::clamp(threads, 1, 1024)),
-      shares_(std::make_unique<Share[]>(static_cast<size_t>(threads_))) {
+      shares_(std::make_unique<Share[]>(static_cast<size_t>(threads_))),
+      processors_(AllowedProcessors()) {
   workers_.reserve(static_cast<size_t>(threads_ - 1));
   for (int i = 1; i < threads_; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
 }
@@ -65,6 +92,7 @@ void ThreadPool::Run(int64_t n, int64_t grain, Function function, void* body) {
     shares_[i].next.store(std::min(n, grains * i / threads_ * grain), std::memory_order_relaxed);
     shares_[i].end = std::min(n, grains * (i + 1) / threads_ * grain);
   }
+  if (const int processor = Processor(); processor != kept_off_) KeepOff(processor);
   const uint64_t region = (gate_.load(std::memory_order_relaxed) >> kRegionShift) + 1;
   gate_.store(region << kRegionShift | kOpen, std::memory_order_release);
   // Sequentially consistent with a worker's going to sleep: one of the two sees the other.
@@ -77,10 +105,27 @@ void ThreadPool::Run(int64_t n, int64_t grain, Function function, void* body) {
   AwaitWorkers();
 }
 
+void ThreadPool::KeepOff(int processor) {
+  kept_off_ = processor;
+  if (processors_.size() < 2) return;
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int allowed : processors_) {
+    if (allowed != processor) CPU_SET(allowed, &set);
+  }
+  // Where this is forbidden, workers run wherever the system has them run.
+  for (std::thread& worker : workers_) {
+    pthread_setaffinity_np(worker.native_handle(), sizeof set, &set);
+  }
+#endif
+}
+
 bool ThreadPool::Empty() const { return (gate_.load(std::memory_order_acquire) & kInside) == 0; }
 
 void ThreadPool::AwaitWorkers() {
   if (SpinUntil([this] { return Empty(); })) return;
+  KeepOff(-1);
   caller_sleeps_.store(true);
   for (;;) {
     const uint32_t seen = left_.load();

@@ -15,6 +15,10 @@ namespace ripplekv {
 /// that has not started: it takes over whatever is left, so a busy machine degrades to one thread.
 /// Where a worker loses its processor amid a range, the caller sleeps until it is done: the worker
 /// gets the caller's processor then.
+///
+/// Workers stay off the processor that the caller runs on, where more than one is allowed when the
+/// pool is made: kernels that pack threads onto few processors as long as these seem idle would
+/// have a worker wait for the caller's, and it never seems busy then.
 /// One thread at a time may call ParallelFor; bodies must not throw and must not call ParallelFor
 /// of the same pool.
 class ThreadPool {
@@ -58,6 +62,8 @@ class ThreadPool {
   void WorkerLoop(int own);
   bool Empty() const;
   void AwaitWorkers();
+  /// Workers may run on all processors that were allowed but `processor`; -1: on all.
+  void KeepOff(int processor);
 
   const int threads_;
   // Of the running region. Written only while no worker is inside.
@@ -75,6 +81,8 @@ class ThreadPool {
   std::atomic<bool> caller_sleeps_{false};
   std::atomic<uint32_t> left_{0};
   std::atomic<bool> stop_{false};
+  std::vector<int> processors_;  // allowed
+  int kept_off_ = -1;
   std::vector<std::thread> workers_;
 };
 

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <atomic>
 #include <chrono>
 #include <set>
@@ -55,6 +59,34 @@ TEST(ThreadPoolTest, WorkersTakePart) {
   });
   EXPECT_EQ(inside, 3);
 }
+
+#if defined(__linux__)
+// Wherever the caller goes: a kernel may otherwise leave both on one processor.
+TEST(ThreadPoolTest, WorkersStayOffTheCallersProcessor) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "one processor";
+  ThreadPool pool(2);
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (!CPU_ISSET(i, &allowed)) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(i, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    std::atomic<int> inside = 0;
+    std::atomic<int> worker_on = -1;
+    pool.ParallelFor(2, 1, [&](int64_t, int64_t) {
+      if (std::this_thread::get_id() != caller) worker_on = sched_getcpu();
+      ++inside;
+      while (inside.load() < 2) std::this_thread::yield();
+    });
+    EXPECT_NE(worker_on, -1);
+    EXPECT_NE(worker_on, i);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof allowed, &allowed), 0);
+}
+#endif
 
 TEST(ThreadPoolTest, TheCallerTakesOverWhatIsLeft) {
   ThreadPool pool(2);
