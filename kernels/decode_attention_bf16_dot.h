@@ -8,6 +8,9 @@ namespace ripplekv::RIPPLEKV_ISA {
 
 template <>
 struct DotRows<KvType::kBf16> {
+  static constexpr bool kWholeBlocks = false;
+  static int QueryFloats(int head_dim) { return Padded(head_dim); }
+
   /// For each chunk the high parts [32], then the low parts.
   static void PrepareQuery(const float* q, int head_dim, float scale, float* out) {
     uint16_t* parts = reinterpret_cast<uint16_t*>(out);

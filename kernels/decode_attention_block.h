@@ -51,8 +51,10 @@ struct BlockRows {
     return room < left ? static_cast<int>(room) : left;
   }
 
-  RIPPLEKV_INLINE Block Of(const KvSide& side, int kv_head, GatheredBlock* gathered) const {
-    if (Run(in_page(), count) == count) {
+  /// `whole`: a block of kBlockRows, zeros behind the last row.
+  RIPPLEKV_INLINE Block Of(const KvSide& side, int kv_head, bool whole,
+                           GatheredBlock* gathered) const {
+    if (Run(in_page(), count) == count && (!whole || count == kBlockRows)) {
       return {Data(side, kv_head, page(), in_page()), Params(side, kv_head, page(), in_page()),
               count};
     }
@@ -69,7 +71,11 @@ struct BlockRows {
       params += param_bytes;
       done += run;
     }
-    return {gathered->data, gathered->params, count};
+    if (!whole) return {gathered->data, gathered->params, count};
+    const uint64_t missing = static_cast<uint64_t>(kBlockRows - count);
+    __builtin_memset(data, 0, missing * side.row_bytes);
+    __builtin_memset(params, 0, missing * side.param_bytes);
+    return {gathered->data, gathered->params, kBlockRows};
   }
 
  private:

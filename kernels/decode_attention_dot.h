@@ -24,6 +24,23 @@ RIPPLEKV_INLINE void Reorder(const float* sums, int head_dim, const Where& where
 template <KvType type>
 struct DotRows;
 
+/// e^x to 3e-7 and |x| / 2^24; 0 below -86.6, NaN stays. For x up to 88.
+RIPPLEKV_INLINE Vec ExpOfScore(Vec x) {
+  const __m512 magic = _mm512_set1_ps(12582912.0f);
+  const __m512 y = _mm512_mul_ps(x.v, _mm512_set1_ps(1.44269504088896341f));
+  const __m512 t = _mm512_add_ps(y, magic);
+  const __m512 f = _mm512_sub_ps(y, _mm512_sub_ps(t, magic));
+  // 2^f for |f| <= 1/2.
+  __m512 p = _mm512_set1_ps(0.001327647129f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.009675541893f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.05550713092f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.2402212024f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693146944f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0000001192f));
+  const __mmask16 some = _mm512_cmp_ps_mask(y, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
+  return {_mm512_maskz_mul_ps(some, p, PowerOfTwo({t}).v)};
+}
+
 RIPPLEKV_INLINE __m512i BroadcastDword(const void* p) {
   return _mm512_set1_epi32(LoadAs<int32_t>(p));
 }

@@ -28,6 +28,10 @@ RIPPLEKV_INLINE constexpr int Padded(int head_dim) {
 
 template <KvType type>
 struct FloatRows {
+  static constexpr bool kWholeBlocks = false;  // blocks may be of fewer rows than kBlockRows
+  /// Of a query prepared.
+  static int QueryFloats(int head_dim) { return Padded(head_dim); }
+
   /// out [Padded(head_dim)] = the query times `scale` in the keys' order of lanes, zeros behind the
   /// head's channels.
   static void PrepareQuery(const float* q, int head_dim, float scale, float* out) {

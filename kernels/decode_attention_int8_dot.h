@@ -7,6 +7,9 @@ namespace ripplekv::RIPPLEKV_ISA {
 
 template <>
 struct DotRows<KvType::kInt8> {
+  static constexpr bool kWholeBlocks = false;
+  static int QueryFloats(int head_dim) { return Padded(head_dim); }
+
   static void PrepareQuery(const float* q, int head_dim, float scale, float* out) {
     PrepareIntegerQuery(q, head_dim, scale, out);
   }

@@ -62,27 +62,48 @@ struct IntegerQuery {
   RIPPLEKV_INLINE std::byte* sum(int chunk) const { return at + 2 * padded + 4 + 4 * chunk; }
 };
 
-inline void PrepareIntegerQuery(const float* q, int head_dim, float scale, float* out) {
-  const IntegerQuery to(out, head_dim);
-  const auto load = [&](int c) RIPPLEKV_INLINE_LAMBDA {
-    return _mm512_maskz_loadu_ps(FirstLanes(head_dim - c), q + c);
-  };
+/// A query in steps of its largest magnitude / 32512.
+struct QueryScale {
+  const float* q;
+  int head_dim;
+  float unit;      // of the integers, times what scores are scaled by; NaN if not all are finite
+  __m512 inverse;  // 0 where the integers are
+
+  RIPPLEKV_INLINE __m512 Load(int channel) const {
+    return _mm512_maskz_loadu_ps(FirstLanes(head_dim - channel), q + channel);
+  }
+  /// Of 16 channels, zeros behind the last.
+  RIPPLEKV_INLINE __m512i Integers(int channel) const {
+    return unit > 0 || unit < 0 ? _mm512_cvtps_epi32(_mm512_mul_ps(Load(channel), inverse))
+                                : _mm512_setzero_si512();
+  }
+};
+
+RIPPLEKV_INLINE QueryScale QueryScaleOf(const float* q, int head_dim, float scale) {
+  QueryScale by{q, head_dim, 0, _mm512_setzero_ps()};
   __m512i most = _mm512_setzero_si512();  // magnitudes order as their bits do
   for (int c = 0; c < head_dim; c += kLanes) {
-    most = _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(load(c))));
+    most = _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(by.Load(c))));
   }
   const int32_t bits = _mm512_reduce_max_epi32(most);
   const float largest = LoadAs<float>(&bits);
-  const bool finite = bits < 0x7f800000;
-  const bool usable = finite && largest >= kLeastScale;
-  const float unit = !finite ? __builtin_nanf("") : usable ? largest / 32512.0f * scale : 0.0f;
-  __builtin_memcpy(to.unit(), &unit, sizeof unit);
-  const __m512 inverse = _mm512_set1_ps(usable ? 32512.0f / largest : 0.0f);
+  if (bits >= 0x7f800000) {
+    by.unit = __builtin_nanf("");
+  } else if (largest >= kLeastScale) {
+    by.unit = largest / 32512.0f * scale;
+    by.inverse = _mm512_set1_ps(32512.0f / largest);
+  }
+  return by;
+}
+
+inline void PrepareIntegerQuery(const float* q, int head_dim, float scale, float* out) {
+  const IntegerQuery to(out, head_dim);
+  const QueryScale by = QueryScaleOf(q, head_dim, scale);
+  __builtin_memcpy(to.unit(), &by.unit, sizeof by.unit);
   for (int c = 0; c < to.padded; c += kChunk) {
     __m512i sum = _mm512_setzero_si512();
     for (int i = c; i < c + kChunk; i += kLanes) {
-      const __m512i x =
-          usable ? _mm512_cvtps_epi32(_mm512_mul_ps(load(i), inverse)) : _mm512_setzero_si512();
+      const __m512i x = by.Integers(i);
       const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(128)), 8);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to.high(i)), _mm512_cvtepi32_epi8(high));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to.low(i)), _mm512_cvtepi32_epi8(x));

@@ -26,14 +26,18 @@ using RowsOf = DotRows<type>;
 #else
 template <KvType type>
 using RowsOf = FloatRows<type>;
+RIPPLEKV_INLINE Vec ExpOfScore(Vec x) { return Exp(x); }
 #endif
 
 struct KeyFunctions {
+  bool whole_blocks;
+  int (*query_floats)(int head_dim);
   void (*prepare)(const float* q, int head_dim, float scale, float* out);
   void (*score[kMaxQueries])(const Block& keys, int head_dim, const float* q,
                              float (*scores)[kBlockRows], Ahead& ahead);
 };
 struct ValueFunctions {
+  bool whole_blocks;
   int (*sum_floats)(int head_dim);
   void (*weigh[kMaxQueries])(const Block& values, int head_dim, const float (*p)[kBlockRows],
                              float* sums, Ahead& ahead);
@@ -43,6 +47,8 @@ struct ValueFunctions {
 template <typename Rows>
 KeyFunctions KeysAs() {
   KeyFunctions f;
+  f.whole_blocks = Rows::kWholeBlocks;
+  f.query_floats = Rows::QueryFloats;
   f.prepare = Rows::PrepareQuery;
   Unroll<kMaxQueries>([&](auto i) { f.score[i.value] = Rows::template Score<i.value + 1>; });
   return f;
@@ -50,6 +56,7 @@ KeyFunctions KeysAs() {
 template <typename Rows>
 ValueFunctions ValuesAs() {
   ValueFunctions f;
+  f.whole_blocks = Rows::kWholeBlocks;
   f.sum_floats = Rows::SumFloats;
   Unroll<kMaxQueries>([&](auto i) { f.weigh[i.value] = Rows::template Weigh<i.value + 1>; });
   f.finish = Rows::Finish;
@@ -128,13 +135,13 @@ struct Attention {
               float* out, float* weights) {
     const KvPageLayout& layout = args.layout;
     const int d = layout.head_dim;
-    const int64_t padded = Padded(d);
+    const int64_t query_floats = keys.query_floats(d);
     const int heads = part.kv_heads * part.queries;
     const auto in_group = [&](int i) RIPPLEKV_INLINE_LAMBDA {
       return static_cast<int64_t>(i / part.queries * part.group + i % part.queries);
     };
     for (int i = 0; i < heads; ++i) {
-      keys.prepare(q + in_group(i) * d, d, scale, work.q + i * padded);
+      keys.prepare(q + in_group(i) * d, d, scale, work.q + i * query_floats);
       Store(work.sum[i], Zero());
     }
     for (int64_t i = 0; i < static_cast<int64_t>(heads) * sum_floats; i += kLanes) {
@@ -152,12 +159,12 @@ struct Attention {
         after.count = left < kBlockRows ? left : kBlockRows;
       }
       for (int h = 0; h < part.kv_heads; ++h) {
-        const Block block = rows.Of(layout.k, part.kv_head + h, &work.gathered);
+        const Block block = rows.Of(layout.k, part.kv_head + h, keys.whole_blocks, &work.gathered);
         Ahead ahead(after, layout.k, part.kv_head + h);
         for (int g = 0; g < part.queries; g += kMaxQueries) {
           const int n = part.queries - g < kMaxQueries ? part.queries - g : kMaxQueries;
           const int i = h * part.queries + g;
-          keys.score[n - 1](block, d, work.q + i * padded, work.p + i, ahead);
+          keys.score[n - 1](block, d, work.q + i * query_floats, work.p + i, ahead);
         }
       }
       for (int i = 0; i < heads; ++i) {
@@ -165,7 +172,8 @@ struct Attention {
                      weights == nullptr ? nullptr : weights + in_group(i) * kSplit);
       }
       for (int h = 0; h < part.kv_heads; ++h) {
-        const Block block = rows.Of(layout.v, part.kv_head + h, &work.gathered);
+        const Block block =
+            rows.Of(layout.v, part.kv_head + h, values.whole_blocks, &work.gathered);
         Ahead ahead(after, layout.v, part.kv_head + h);
         for (int g = 0; g < part.queries; g += kMaxQueries) {
           const int n = part.queries - g < kMaxQueries ? part.queries - g : kMaxQueries;
@@ -198,7 +206,7 @@ struct Attention {
               row, work.sum[i], &work.reference[i]);
     }
     const Vec reference = Set(work.reference[i]);
-    const Vec x = Exp(Sub(a, reference)), y = Exp(Sub(b, reference));
+    const Vec x = ExpOfScore(Sub(a, reference)), y = ExpOfScore(Sub(b, reference));
     Store(p, x);
     Store(p + kLanes, y);
     Store(work.sum[i], Add(Load(work.sum[i]), Add(x, y)));

@@ -225,7 +225,9 @@ double OutputBound(Isa isa, KvTypes types, double magnitude) {
   double bound = 2e-6;
   if (isa == Isa::kV4Dot && types.k != KvType::kF32) bound = 2 * ScoreBound(isa, types.k);
   if (isa == Isa::kV4Dot && types.v == KvType::kBf16) bound += magnitude / 256;  // rounded weights
-  if (isa == Isa::kV4Dot && (types.v == KvType::kInt8 || types.v == KvType::kInt4)) bound += 5e-5;
+  if (isa == Isa::kV4Dot && types.v == KvType::kInt8) bound += 5e-5;
+  // Half a step of a weight, of a group's range.
+  if (isa == Isa::kV4Dot && types.v == KvType::kInt4) bound += 2e-4;
   return bound;
 }
 
