@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <vector>
+#include <optional>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "calibration/row_copy.h"
+#include "calibration/row_selector.h"
 #include "calibration/settings.h"
-#include "kernels/kv_type.h"
 #include "kernels/thread_pool.h"
+#include "model/model_config.h"
 
 namespace ripplekv {
 
@@ -22,36 +23,17 @@ struct Alteration {
   int index = 0;
 };
 
-/// One layer's keys and values of an example, and room for a window's own rows behind them: row r
-/// of KV head h at (h * stride + r * head_dim) elements of `type`.
-struct LayerRows {
-  KvType type = KvType::kF32;
-  int heads = 0;  // query heads
-  int kv_heads = 0;
-  int head_dim = 0;
-  int64_t prefix = 0;  // rows
-  int64_t stride = 0;  // elements
-  std::byte* k = nullptr;
-  std::byte* v = nullptr;
-  const std::byte* window_q = nullptr;  // [selector window, heads, d]: of the prefix's last rows
-};
-
-/// Where a window finds the rows before its own.
-struct RowsBefore {
-  std::byte* k = nullptr;
-  std::byte* v = nullptr;
-  int64_t rows = 0;  // the window's own are written behind them
-};
-
 /// Alters copies of a layer's prefix rows. Results do not depend on the thread count.
 class AlteredRows {
  public:
-  /// Room for the largest alteration that the settings ask for. The pool splits the work and
-  /// outlives this object.
-  AlteredRows(const CalibrationSettings& settings, const LayerRows& shape, ThreadPool* pool);
+  /// Of layers of that shape (its pointers are not read). The model's configuration and the pool,
+  /// which splits the work, outlive this object.
+  AlteredRows(const CalibrationSettings& settings, const ModelConfig& config,
+              const LayerRows& shape, ThreadPool* pool);
 
-  /// Scores the positions of the layer's prefix, for its kKeepRows.
-  void Score(const LayerRows& layer);
+  /// What chooses the rows of kKeepRows: takes the queries of a layer's prefix and scores its keys
+  /// before. Null where the settings ask for none.
+  RowSelector* selector() { return selector_.has_value() ? &*selector_ : nullptr; }
 
   /// What the window reads instead of `layer`, until the next call. Keys may be the layer's own.
   absl::StatusOr<RowsBefore> Alter(const Alteration& alteration, const LayerRows& layer,
@@ -61,15 +43,13 @@ class AlteredRows {
 
  private:
   RowsBefore Perturb(const LayerRows& layer, int example_index, int layer_index);
-  absl::StatusOr<RowsBefore> KeepRows(double retention, const LayerRows& layer);
-  RowsBefore Store(KvTypes types, const LayerRows& layer);
+  absl::StatusOr<RowsBefore> KeepRows(double retention, const LayerRows& layer, int layer_index);
 
   const CalibrationSettings settings_;
   ThreadPool* const pool_;
-  std::vector<std::byte> k_, v_;
-  std::vector<float> scores_;        // [heads, prefix - window]
-  std::vector<float> group_scores_;  // [kv_heads, prefix - window]
-  std::vector<float> workspace_;     // of KeyScores
+  RowCopy copy_;
+  std::optional<RowSelector> selector_;
+  size_t selector_bytes_ = 0;
 };
 
 }  // namespace ripplekv

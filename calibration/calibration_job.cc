@@ -63,7 +63,8 @@ CalibrationJob::CalibrationJob(CalibrationJobSpec spec)
   record_.corpus_name = spec_.profile.corpus_name;
   record_.settings = key().settings;
   record_.progress.job_id = id_;
-  record_.progress.probe.examples_total = static_cast<int>(spec_.examples.size());
+  record_.progress.probe.examples_total =
+      static_cast<int>(spec_.examples.layers.size() + spec_.examples.sizes.size());
   record_.started_at = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "calibration/background_job.h"
+#include "calibration/calibration_examples.h"
 #include "calibration/calibration_listener.h"
 #include "calibration/calibration_record.h"
 #include "calibration/profile.h"
@@ -24,12 +25,12 @@ namespace ripplekv {
 struct CalibrationJobSpec {
   int64_t number = 0;  // gives the id
   Profile profile;     // complete but for its results
-  std::vector<std::vector<int32_t>> examples;
+  CalibrationExamples examples;
   int threads = 1;  // for the run's record
   std::shared_ptr<ProfileStore> store;
   /// Called in the first Step, on the thread that owns the model.
   std::function<absl::StatusOr<std::unique_ptr<SensitivityProbe>>(
-      const CalibrationSettings& settings, std::vector<std::vector<int32_t>> examples)>
+      const CalibrationSettings& settings, CalibrationExamples examples)>
       make_probe;
   std::function<void(const CalibrationResult& result)> on_profile;  // after the store; may be empty
   /// Once, as soon as the end is certain: before OnDone, or when the job is cancelled. May be

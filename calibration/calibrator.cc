@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "calibration/size_examples.h"
 
 namespace ripplekv {
 
@@ -155,6 +156,8 @@ absl::StatusOr<std::shared_ptr<CalibrationJob>> Calibrator::NewJob(const Profile
   }
   absl::StatusOr<std::vector<std::vector<int32_t>>> examples = MakeExamples(tokens, key.settings);
   if (!examples.ok()) return examples.status();
+  absl::StatusOr<std::vector<std::vector<int32_t>>> sizes = MakeSizeExamples(tokens, key.settings);
+  if (!sizes.ok()) return sizes.status();
 
   CalibrationJobSpec spec;
   spec.number = ++jobs_started_;
@@ -163,7 +166,7 @@ absl::StatusOr<std::shared_ptr<CalibrationJob>> Calibrator::NewJob(const Profile
   spec.profile.corpus_name = corpus.name;
   spec.profile.software_version = options_.software_version;
   spec.profile.layers = options_.layers;
-  spec.examples = *std::move(examples);
+  spec.examples = {.layers = *std::move(examples), .sizes = *std::move(sizes)};
   spec.threads = options_.threads;
   spec.store = parts_.store;
   spec.make_probe = parts_.make_probe;

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "calibration/background_job.h"
+#include "calibration/calibration_examples.h"
 #include "calibration/calibration_job.h"
 #include "calibration/calibration_listener.h"
 #include "calibration/calibration_record.h"
@@ -51,7 +52,7 @@ struct CalibratorParts {
   std::function<absl::StatusOr<std::vector<int32_t>>(std::string_view text)> tokenize;
   /// Called within a job's Step: on the thread that owns the model.
   std::function<absl::StatusOr<std::unique_ptr<SensitivityProbe>>(
-      const CalibrationSettings& settings, std::vector<std::vector<int32_t>> examples)>
+      const CalibrationSettings& settings, CalibrationExamples examples)>
       make_probe;
   /// Has a job's slices run.
   std::function<absl::Status(std::shared_ptr<BackgroundJob> job)> submit;

@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/kl_divergence.h"
-#include "kernels/thread_pool.h"
-#include "model/chunk_attention.h"
+#include "calibration/layer_pass.h"
+#include "calibration/window_divergence.h"
 
 namespace ripplekv {
 namespace {
 
-/// Window rows whose logits are held at once.
-constexpr int kTileRows = 64;
+constexpr int kTileRows = WindowDivergence::kTileRows;
 
 using Kind = Alteration::Kind;
 
@@ -45,14 +42,37 @@ struct Probe::State {
 };
 
 struct Probe::Scratch {
-  LayerRows layer;                  // of k, v and window_q
-  std::vector<std::byte> k, v;      // [kv_heads, prefix_tokens + window_tokens, d]
-  std::vector<std::byte> window_q;  // [selector window, heads, d]; empty where no rows are chosen
-  std::unique_ptr<AlteredRows> altered;
-  std::vector<std::byte> q;          // [kChunkTokens, heads, d]
-  std::vector<std::byte> attention;  // [kChunkTokens, heads, d]
-  std::vector<float> p_log_probs;    // [kTileRows, vocab]: clean rows [row_, row_ + kTileRows)
-  std::vector<float> q_logits;       // [kTileRows, vocab]
+  Scratch(const CalibrationSettings& settings, Decoder* decoder)
+      : layer(Shape(settings, decoder)),
+        k(layer.side_bytes()),
+        v(layer.side_bytes()),
+        altered(settings, decoder->config(), layer, decoder->pool()),
+        pass(decoder),
+        divergence(decoder, settings.window_tokens) {
+    layer.k = k.data();
+    layer.v = v.data();
+  }
+
+  static LayerRows Shape(const CalibrationSettings& settings, const Decoder* decoder) {
+    const ModelConfig& config = decoder->config();
+    LayerRows layer;
+    layer.type = decoder->kv_type();
+    layer.kv_heads = config.kv_heads;
+    layer.head_dim = config.head_dim;
+    layer.prefix = settings.prefix_tokens;
+    layer.stride = settings.example_tokens() * config.head_dim;
+    return layer;
+  }
+
+  size_t bytes() const {
+    return k.size() + v.size() + altered.bytes() + pass.bytes() + divergence.bytes();
+  }
+
+  LayerRows layer;              // of k and v
+  std::vector<std::byte> k, v;  // [kv_heads, prefix_tokens + window_tokens, d]
+  AlteredRows altered;
+  LayerPass pass;
+  WindowDivergence divergence;
 };
 
 absl::StatusOr<std::unique_ptr<Probe>> Probe::Create(Decoder* decoder,
@@ -92,35 +112,8 @@ Probe::Probe(Decoder* decoder, const CalibrationSettings& settings,
       settings_(settings),
       tokens_(std::move(examples)),
       batching_(batching),
-      scratch_(std::make_unique<Scratch>()) {
-  const ModelConfig& config = decoder_->config();
-  const auto layers = static_cast<size_t>(config.layers);
-  const size_t element = KvTypeBytes(decoder_->kv_type());
-  const size_t q_row = static_cast<size_t>(config.heads * config.head_dim) * element;
-  Scratch& s = *scratch_;
-  s.layer.type = decoder_->kv_type();
-  s.layer.heads = config.heads;
-  s.layer.kv_heads = config.kv_heads;
-  s.layer.head_dim = config.head_dim;
-  s.layer.prefix = settings_.prefix_tokens;
-  s.layer.stride = settings_.example_tokens() * config.head_dim;
-  const size_t kv_bytes = static_cast<size_t>(config.kv_heads * s.layer.stride) * element;
-  s.k.resize(kv_bytes);
-  s.v.resize(kv_bytes);
-  if (!settings_.damage_retentions.empty()) {
-    s.window_q.resize(static_cast<size_t>(DamageSelector().window) * q_row);
-  }
-  s.layer.k = s.k.data();
-  s.layer.v = s.v.data();
-  s.layer.window_q = s.window_q.data();
-  s.altered = std::make_unique<AlteredRows>(settings_, s.layer, decoder_->pool());
-  s.q.resize(static_cast<size_t>(Decoder::kChunkTokens) * q_row);
-  s.attention.resize(s.q.size());
-  const size_t logits = static_cast<size_t>(std::min(kTileRows, settings_.window_tokens)) *
-                        static_cast<size_t>(config.vocab);
-  s.p_log_probs.resize(logits);
-  s.q_logits.resize(logits);
-
+      scratch_(std::make_unique<Scratch>(settings_, decoder)) {
+  const auto layers = static_cast<size_t>(decoder_->config().layers);
   const size_t retentions = settings_.damage_retentions.size();
   const size_t types = settings_.damage_storage ? std::size(kDamageTypes) : 0;
   alterations_.push_back({});
@@ -212,9 +205,7 @@ ProbeProgress Probe::progress() const {
 }
 
 size_t Probe::scratch_bytes() const {
-  const Scratch& s = *scratch_;
-  size_t bytes = s.k.size() + s.v.size() + s.window_q.size() + s.altered->bytes() + s.q.size() +
-                 s.attention.size() + (s.p_log_probs.size() + s.q_logits.size()) * sizeof(float);
+  size_t bytes = scratch_->bytes();
   for (const State& state : group_) {
     bytes += (state.prefix.size() + state.windows.size()) * sizeof(float) +
              state.kl.size() * sizeof(double);
@@ -255,11 +246,14 @@ void Probe::StartGroup() {
 /// The prefix and the clean window through the layer.
 absl::Status Probe::RunPrefix(State& state) {
   const ModelConfig& config = decoder_->config();
-  const bool selects = Selects(state.pass);
+  Scratch& scratch = *scratch_;
+  const LayerRows& rows = scratch.layer;
+  RowSelector* const selector = Selects(state.pass) ? scratch.altered.selector() : nullptr;
   // Above the last layer nothing reads the prefix's own states.
-  absl::Status status = RunPrefixTokens(state.prefix.data(), selects, layer_ + 1 == config.layers);
+  absl::Status status = scratch.pass.Prefix(layer_, rows, 0, rows.prefix, state.prefix.data(),
+                                            selector, layer_ + 1 == config.layers);
   if (!status.ok()) return status;
-  if (selects) scratch_->altered->Score(scratch_->layer);
+  if (selector != nullptr) selector->Score(rows.k, rows.stride);
   // The variants of this layer start from the clean state that enters it.
   const size_t window_floats =
       static_cast<size_t>(settings_.window_tokens) * static_cast<size_t>(config.hidden);
@@ -267,9 +261,7 @@ absl::Status Probe::RunPrefix(State& state) {
     std::copy_n(Window(state, 0), window_floats, Window(state, 1 + a * config.layers + layer_));
   }
   variant_ = 0;
-  const LayerRows& rows = scratch_->layer;
-  return RunTokens({rows.k, rows.v, rows.prefix}, settings_.prefix_tokens, settings_.window_tokens,
-                   Window(state, 0));
+  return RunWindow(WholePrefix(), Window(state, 0));
 }
 
 /// The windows of the next slice_variants_ variants through the layer: alteration by alteration,
@@ -277,15 +269,12 @@ absl::Status Probe::RunPrefix(State& state) {
 absl::Status Probe::RunVariants(State& state) {
   const int altered = layer_ + 1;
   const int last = std::min(variant_ + slice_variants_, state.pass.count * altered);
-  const LayerRows& rows = scratch_->layer;
   for (; variant_ < last; ++variant_) {
     const int a = variant_ / altered;
     const int l = variant_ % altered;
     float* const window = Window(state, 1 + a * decoder_->config().layers + l);
-    absl::Status status = l == layer_
-                              ? RunAltered(state, a, window)
-                              : RunTokens({rows.k, rows.v, rows.prefix}, settings_.prefix_tokens,
-                                          settings_.window_tokens, window);
+    absl::Status status =
+        l == layer_ ? RunAltered(state, a, window) : RunWindow(WholePrefix(), window);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -294,9 +283,9 @@ absl::Status Probe::RunVariants(State& state) {
 absl::Status Probe::RunAltered(State& state, int alteration, float* window) {
   const Alteration& what = alterations_[static_cast<size_t>(state.pass.first + alteration)];
   const absl::StatusOr<RowsBefore> rows =
-      scratch_->altered->Alter(what, scratch_->layer, state.pass.example, layer_);
+      scratch_->altered.Alter(what, scratch_->layer, state.pass.example, layer_);
   if (!rows.ok()) return rows.status();
-  absl::Status status = RunTokens(*rows, settings_.prefix_tokens, settings_.window_tokens, window);
+  absl::Status status = RunWindow(*rows, window);
   if (!status.ok() || what.kind != Kind::kPerturb) return status;
   return TakeResponse(state, window);
 }
@@ -327,72 +316,14 @@ absl::Status Probe::TakeResponse(State& state, const float* window) {
   return absl::OkStatus();
 }
 
-/// The prefix through the layer; its keys and values, and the selector's queries, stay in scratch.
-/// only_rows: they are all that is wanted.
-absl::Status Probe::RunPrefixTokens(float* hidden, bool keep_window_q, bool only_rows) {
-  const ModelConfig& config = decoder_->config();
-  Scratch& s = *scratch_;
-  const size_t q_row =
-      static_cast<size_t>(config.heads * config.head_dim) * KvTypeBytes(s.layer.type);
-  const int window_begin = settings_.prefix_tokens - DamageSelector().window;
-  for (int start = 0; start < settings_.prefix_tokens; start += Decoder::kChunkTokens) {
-    const int tokens = std::min(Decoder::kChunkTokens, settings_.prefix_tokens - start);
-    float* const chunk = hidden + static_cast<int64_t>(start) * config.hidden;
-    absl::Status status = Project({s.layer.k, s.layer.v, start}, start, tokens, chunk);
-    if (!status.ok()) return status;
-    if (const int first = std::max(start, window_begin); keep_window_q && first < start + tokens) {
-      std::memcpy(s.window_q.data() + static_cast<size_t>(first - window_begin) * q_row,
-                  s.q.data() + static_cast<size_t>(first - start) * q_row,
-                  static_cast<size_t>(start + tokens - first) * q_row);
-    }
-    if (only_rows) continue;
-    status = Attend({s.layer.k, s.layer.v, start}, tokens, chunk);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+RowsBefore Probe::WholePrefix() const {
+  const LayerRows& rows = scratch_->layer;
+  return {.k = rows.k, .v = rows.v, .rows = rows.prefix, .stride = rows.stride};
 }
 
-/// The extend loop over one layer: tokens at positions first ... over the rows before them, in
-/// chunks at fixed places.
-absl::Status Probe::RunTokens(const RowsBefore& before, int position, int count, float* hidden) {
-  const int64_t width = decoder_->config().hidden;
-  for (int start = 0; start < count; start += Decoder::kChunkTokens) {
-    const int tokens = std::min(Decoder::kChunkTokens, count - start);
-    const RowsBefore rows = {before.k, before.v, before.rows + start};
-    float* const chunk = hidden + start * width;
-    if (absl::Status s = Project(rows, position + start, tokens, chunk); !s.ok()) return s;
-    if (absl::Status s = Attend(rows, tokens, chunk); !s.ok()) return s;
-  }
-  return absl::OkStatus();
-}
-
-/// A chunk's q, and its keys and values behind the rows before it.
-absl::Status Probe::Project(const RowsBefore& before, int position, int tokens,
-                            const float* chunk) {
-  const LayerRows& layer = scratch_->layer;
-  const size_t offset = static_cast<size_t>(before.rows * layer.head_dim) * KvTypeBytes(layer.type);
-  return decoder_->ProjectQkv(layer_, chunk, tokens, position, scratch_->q.data(),
-                              before.k + offset, before.v + offset, layer.stride);
-}
-
-/// The rest of the layer for a projected chunk.
-absl::Status Probe::Attend(const RowsBefore& before, int tokens, float* chunk) {
-  const LayerRows& layer = scratch_->layer;
-  ChunkAttentionArgs args;
-  args.type = layer.type;
-  args.heads = layer.heads;
-  args.kv_heads = layer.kv_heads;
-  args.head_dim = layer.head_dim;
-  args.queries = tokens;
-  args.cached = before.rows;
-  args.q = scratch_->q.data();
-  args.k = before.k;
-  args.v = before.v;
-  args.kv_head_stride = layer.stride;
-  args.out = scratch_->attention.data();
-  args.pool = decoder_->pool();
-  if (absl::Status s = ChunkAttention(args); !s.ok()) return s;
-  return decoder_->Finish(layer_, scratch_->attention.data(), tokens, chunk);
+absl::Status Probe::RunWindow(const RowsBefore& before, float* window) {
+  return scratch_->pass.Extend(layer_, before, settings_.prefix_tokens, settings_.window_tokens,
+                               window);
 }
 
 /// One tile of window rows: the logits of up to batching_.variants variants against the clean ones.
@@ -400,27 +331,14 @@ absl::Status Probe::TakeDivergences(State& state) {
   const ModelConfig& config = decoder_->config();
   const int rows = std::min(kTileRows, settings_.window_tokens - row_);
   const int variants = state.pass.count * config.layers;
-  const int64_t vocab = config.vocab;
-  float* const p = scratch_->p_log_probs.data();
-  float* const q = scratch_->q_logits.data();
   const int64_t offset = static_cast<int64_t>(row_) * config.hidden;
-  if (variant_ == 0) {
-    decoder_->ChunkLogits(Window(state, 0) + offset, rows, p);
-    decoder_->pool()->ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) LogSoftmax(p + r * vocab, vocab, p + r * vocab);
-    });
-  }
+  WindowDivergence& divergence = scratch_->divergence;
+  if (variant_ == 0) divergence.TakeClean(Window(state, 0) + offset, rows);
   const int last = std::min(variant_ + batching_.variants, variants);
   for (; variant_ < last; ++variant_) {
-    decoder_->ChunkLogits(Window(state, 1 + variant_) + offset, rows, q);
-    double* const kl =
-        state.kl.data() + static_cast<int64_t>(variant_) * settings_.window_tokens + row_;
-    decoder_->pool()->ParallelFor(rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        LogSoftmax(q + r * vocab, vocab, q + r * vocab);
-        kl[r] = KlDivergence(p + r * vocab, q + r * vocab, vocab);
-      }
-    });
+    divergence.Compare(
+        Window(state, 1 + variant_) + offset, rows,
+        state.kl.data() + static_cast<int64_t>(variant_) * settings_.window_tokens + row_);
   }
   if (variant_ < variants) return absl::OkStatus();
   variant_ = 0;
@@ -445,15 +363,12 @@ absl::Status Probe::Record(const State& state) {
     const auto index = static_cast<size_t>(what.index);
     const double* const kl =
         state.kl.data() + static_cast<int64_t>(variant) * settings_.window_tokens;
-    double sum = 0;
-    for (int t = 0; t < settings_.window_tokens; ++t) sum += kl[t];
-    if (!std::isfinite(sum)) {
+    const double divergence = MeanDivergence(kl, settings_.window_tokens);
+    if (std::isnan(divergence)) {
       return absl::InternalError(absl::StrCat(
           "the divergence of layer ", l, " in example ", example,
           " is not a number: ", Describe(what, settings_), " the model's logits are not finite"));
     }
-    // Rounding may take a divergence near 0 below it.
-    const double divergence = std::max(0.0, sum / settings_.window_tokens);
     const size_t damaged = example + measurements_.rows.size() - tokens_.size();
     switch (what.kind) {
       case Kind::kPerturb:

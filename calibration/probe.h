@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "calibration/altered_rows.h"
+#include "calibration/row_copy.h"
 #include "calibration/sensitivity_probe.h"
 #include "calibration/settings.h"
 #include "model/decoder.h"
@@ -23,7 +24,7 @@ namespace ripplekv {
 /// predictions are not. Q_{l,a,t} is the same with layer l's cached prefix rows altered:
 ///   perturbed  its values at the prefix positions [sinks, prefix_tokens - recent) of every KV head
 ///   kept       it keeps the rows of one retention, chosen as prefill chooses them: by the queries
-///              and keys of the layer itself (DamageSelector)
+///              and keys of the layer itself (RowSelector)
 ///   stored     it keeps every row, keys and values rounded to one of kDamageTypes
 /// The window's own rows stay as they are. What is measured is
 ///
@@ -79,7 +80,7 @@ class Probe final : public SensitivityProbe {
     bool last = false;  // of the example
   };
   struct State;    // hidden states of one pass on its way through the layers
-  struct Scratch;  // one layer's K and V, a chunk's q and attention, logits
+  struct Scratch;  // one layer's K and V, what alters and reads them, logits
 
   Probe(Decoder* decoder, const CalibrationSettings& settings,
         std::vector<std::vector<int32_t>> examples, Batching batching);
@@ -92,10 +93,8 @@ class Probe final : public SensitivityProbe {
   absl::Status RunPrefix(State& state);
   absl::Status RunVariants(State& state);
   absl::Status RunAltered(State& state, int alteration, float* window);
-  absl::Status RunPrefixTokens(float* hidden, bool keep_window_q, bool only_rows);
-  absl::Status RunTokens(const RowsBefore& before, int position, int count, float* hidden);
-  absl::Status Project(const RowsBefore& before, int position, int tokens, const float* chunk);
-  absl::Status Attend(const RowsBefore& before, int tokens, float* chunk);
+  RowsBefore WholePrefix() const;
+  absl::Status RunWindow(const RowsBefore& before, float* window);
   absl::Status TakeResponse(State& state, const float* window);
   absl::Status TakeDivergences(State& state);
   absl::Status Record(const State& state);

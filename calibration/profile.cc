@@ -4,9 +4,11 @@
 #include <iterator>
 #include <limits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "calibration/canonical_digest.h"
+#include "calibration/plan_fields.h"
 #include "calibration/policy/allocator.h"
 #include "model/unicode.h"
 
@@ -14,6 +16,48 @@ namespace ripplekv {
 namespace {
 
 constexpr size_t kMaxTextBytes = 1024;
+
+// A parameter of a selector or an allocator.
+struct AddField {
+  CanonicalDigest& digest;
+
+  void operator()(std::string_view name, const std::vector<double>& values) const {
+    digest.AddDoubles(name, values);
+  }
+  void operator()(std::string_view name, const std::vector<int64_t>& values) const {
+    digest.AddInt(name, static_cast<int64_t>(values.size()));
+    for (const int64_t value : values) digest.AddInt(name, value);
+  }
+  void operator()(std::string_view name, Pooling value) const {
+    digest.AddText(name, PoolingName(value));
+  }
+  void operator()(std::string_view name, SignalMap value) const {
+    digest.AddText(name, SignalMapName(value));
+  }
+  void operator()(std::string_view name, double value) const { digest.AddDouble(name, value); }
+  void operator()(std::string_view name, uint64_t value) const { digest.AddUint(name, value); }
+  void operator()(std::string_view name, int value) const { digest.AddInt(name, value); }
+  void operator()(std::string_view name, bool value) const { digest.AddInt(name, value ? 1 : 0); }
+};
+
+void AddSelector(CanonicalDigest& digest, const CalibrationSettings& settings) {
+  digest.AddText("selector", settings.selects() ? SelectorName(settings.selector) : "");
+  if (!settings.selects()) return;
+  std::visit([&](const auto& selector) { VisitFields(selector, AddField{digest}); },
+             settings.selector);
+}
+
+void AddSizes(CanonicalDigest& digest, const SizeSettings& sizes) {
+  digest.AddInt("size_examples", sizes.examples);
+  if (sizes.examples == 0) return;
+  AddField{digest}("size_prompt_tokens", sizes.prompt_tokens);
+  digest.AddDoubles("size_retentions", sizes.retentions);
+  digest.AddText("size_allocator", AllocatorName(sizes.allocator));
+  std::visit([&](const auto& allocator) { VisitFields(allocator, AddField{digest}); },
+             sizes.allocator);
+  digest.AddText("size_key_type", sizes.kv_types ? KvTypeName(sizes.kv_types->k) : "");
+  digest.AddText("size_value_type", sizes.kv_types ? KvTypeName(sizes.kv_types->v) : "");
+}
 
 void AddKey(CanonicalDigest& digest, const ProfileKey& key) {
   digest.AddInt("format", kProfileFormatVersion);
@@ -29,6 +73,8 @@ void AddKey(CanonicalDigest& digest, const ProfileKey& key) {
   digest.AddInt("damage_examples", key.settings.damage_examples);
   digest.AddDoubles("damage_retentions", key.settings.damage_retentions);
   digest.AddInt("damage_storage", key.settings.damage_storage ? 1 : 0);
+  AddSelector(digest, key.settings);
+  AddSizes(digest, key.settings.sizes);
   digest.AddText("corpus_digest", key.corpus_digest);
 }
 
@@ -84,12 +130,12 @@ absl::Status CheckValues(absl::string_view field, const std::vector<double>& val
   return absl::OkStatus();
 }
 
-// [layers][columns], and no rows where there is no column.
-absl::Status CheckTable(absl::string_view field, const Table& table, size_t layers,
-                        size_t columns) {
-  const size_t rows = columns == 0 ? 0 : layers;
+// [rows][columns], and no rows where there is no column.
+absl::Status CheckTable(absl::string_view field, const Table& table, size_t rows, size_t columns,
+                        absl::string_view row_name = "layers") {
+  if (columns == 0) rows = 0;
   if (table.size() != rows) {
-    return Invalid(field, absl::StrCat("of ", table.size(), " layers"),
+    return Invalid(field, absl::StrCat("of ", table.size(), " ", row_name),
                    absl::StrCat("must be of ", rows));
   }
   for (size_t l = 0; l < rows; ++l) {
@@ -151,6 +197,17 @@ absl::Status CheckDamage(const Profile& profile) {
   return status;
 }
 
+absl::Status CheckSizes(const Profile& profile) {
+  const SizeSettings& settings = profile.key.settings.sizes;
+  const size_t prompts = settings.prompt_tokens.size();
+  const size_t retentions = settings.retentions.size();
+  absl::Status status =
+      CheckTable("sizes.mean_kl", profile.sizes.mean_kl, prompts, retentions, "prompt lengths");
+  status.Update(CheckTable("sizes.mean_kl_error", profile.sizes.mean_kl_error, prompts,
+                           settings.examples >= 2 ? retentions : 0, "prompt lengths"));
+  return status;
+}
+
 // The rank correlations with the damage at the compared retention.
 void CorrelateDamage(const ProbeMeasurements& measurements, Profile& profile) {
   const std::optional<size_t> place = ComparedRetention(profile.damage.table);
@@ -196,7 +253,13 @@ void SummariseMeasurements(const ProbeMeasurements& measurements, Profile& profi
   profile.local_response = std::move(response.mean);
   profile.local_response_error = std::move(response.standard_error);
   profile.damage = {};
+  profile.sizes = {};
   const CalibrationSettings& settings = profile.key.settings;
+  if (!measurements.sizes.empty()) {
+    TableStatistics sizes = SummariseTables(measurements.sizes);
+    profile.sizes.mean_kl = std::move(sizes.mean);
+    profile.sizes.mean_kl_error = std::move(sizes.standard_error);
+  }
   if (settings.damage_examples == 0) return;
   DamageTable& table = profile.damage.table;
   table.prompt_tokens = settings.prefix_tokens;
@@ -245,6 +308,8 @@ std::string ProfileContentDigest(const Profile& profile) {
   AddCorrelation(digest, "damage.sensitivity", damage.sensitivity);
   AddCorrelation(digest, "damage.layer_index", damage.layer_index);
   AddCorrelation(digest, "damage.local_response", damage.local_response);
+  AddTable(digest, "sizes.mean_kl", profile.sizes.mean_kl);
+  AddTable(digest, "sizes.mean_kl_error", profile.sizes.mean_kl_error);
   return digest.Hex();
 }
 
@@ -279,6 +344,7 @@ absl::Status ValidateProfile(const Profile& profile) {
   status.Update(CheckValues("local_response_error", profile.local_response_error,
                             profile.examples_computed < 2 ? 0 : layers));
   status.Update(CheckDamage(profile));
+  status.Update(CheckSizes(profile));
   return status;
 }
 

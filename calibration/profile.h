@@ -18,7 +18,7 @@ namespace ripplekv {
 
 // Raised whenever a profile's fields, its file or what the probe computes change meaning: profiles
 // of another version are not read.
-inline constexpr int kProfileFormatVersion = 2;
+inline constexpr int kProfileFormatVersion = 3;
 
 // What decides a profile's numbers: the same key means the same measurement.
 struct ProfileKey {
@@ -52,6 +52,15 @@ struct ProfileDamage {
   bool operator==(const ProfileDamage&) const = default;
 };
 
+// The whole model's mean KL by size, compressed as the settings' sizes say.
+struct ProfileSizes {
+  std::vector<std::vector<double>> mean_kl;  // [prompt lengths][retentions], nats, finite, >= 0
+  // Over the examples; empty where the settings' sizes.examples is 1.
+  std::vector<std::vector<double>> mean_kl_error;
+
+  bool operator==(const ProfileSizes&) const = default;
+};
+
 // A measured sensitivity profile. Holds no time and no host, so that two machines with the same
 // build, instruction set and compute type write the same bytes.
 struct Profile {
@@ -69,6 +78,7 @@ struct Profile {
   std::vector<double> local_response;
   std::vector<double> local_response_error;  // [layers]; empty as standard_error is
   ProfileDamage damage;                      // empty where the settings ask for none
+  ProfileSizes sizes;                        // the same
 
   std::string id() const { return ProfileId(key); }
   bool operator==(const Profile&) const = default;

@@ -1,9 +1,10 @@
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "calibration/field_reader.h"
+#include "calibration/plan_fields.h"
 #include "calibration/profile.h"
 #include "nlohmann/json.hpp"
 
@@ -38,6 +39,48 @@ Json ToJson(const std::optional<RankCorrelation>& correlation) {
           {"high", correlation->high + 0.0}};
 }
 
+// A parameter of a selector or an allocator.
+struct WriteField {
+  Json& object;
+
+  void operator()(const char* name, const std::vector<double>& values) const {
+    object[name] = ToJson(values);
+  }
+  void operator()(const char* name, Pooling value) const { object[name] = PoolingName(value); }
+  void operator()(const char* name, SignalMap value) const { object[name] = SignalMapName(value); }
+  void operator()(const char* name, double value) const { object[name] = value + 0.0; }
+  template <typename T>
+  void operator()(const char* name, const T& value) const {
+    object[name] = value;
+  }
+};
+
+template <typename Variant>
+Json ToJson(const std::string& name, const Variant& variant) {
+  Json object = {{"name", name}};
+  std::visit([&](const auto& one) { VisitFields(one, WriteField{object}); }, variant);
+  return object;
+}
+
+Json ToJson(KvTypes types) { return Json::array({KvTypeName(types.k), KvTypeName(types.v)}); }
+
+Json ToJson(const SizeSettings& sizes) {
+  if (sizes.examples == 0) return nullptr;
+  Json document;
+  document["examples"] = sizes.examples;
+  document["prompt_tokens"] = sizes.prompt_tokens;
+  document["retentions"] = ToJson(sizes.retentions);
+  document["allocator"] = ToJson(AllocatorName(sizes.allocator), sizes.allocator);
+  document["kv_types"] = nullptr;  // the plan chooses them
+  if (sizes.kv_types.has_value()) document["kv_types"] = ToJson(*sizes.kv_types);
+  return document;
+}
+
+Json ToJson(const ProfileSizes& sizes) {
+  if (sizes.mean_kl.empty()) return nullptr;
+  return {{"mean_kl", ToJson(sizes.mean_kl)}, {"mean_kl_error", ToJson(sizes.mean_kl_error)}};
+}
+
 Json ToJson(const ProfileDamage& damage) {
   const DamageTable& table = damage.table;
   if (table.empty()) return nullptr;
@@ -46,7 +89,7 @@ Json ToJson(const ProfileDamage& damage) {
   document["rows_error"] = ToJson(damage.rows_error);
   document["storage_types"] = Json::array();
   for (const KvTypes& types : table.types) {
-    document["storage_types"].push_back({KvTypeName(types.k), KvTypeName(types.v)});
+    document["storage_types"].push_back(ToJson(types));
   }
   document["storage"] = ToJson(table.storage);
   document["storage_error"] = ToJson(damage.storage_error);
@@ -58,110 +101,6 @@ Json ToJson(const ProfileDamage& damage) {
   document["local_response"] = ToJson(damage.local_response);
   return document;
 }
-
-// Reads the fields of one JSON object; remembers the first thing that is wrong.
-class FieldReader {
- public:
-  FieldReader(const Json& object, std::string where) : where_(std::move(where)), object_(object) {}
-
-  const Json* Find(const char* field) {
-    const auto it = object_.find(field);
-    if (it != object_.end()) return &*it;
-    Fail(field, "is missing");
-    return nullptr;
-  }
-
-  std::string Text(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return "";
-    if (!value->is_string()) return Fail(field, "is not a string"), "";
-    return value->get<std::string>();
-  }
-
-  int Int(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return 0;
-    if (!value->is_number_integer()) return Fail(field, "is not an integer"), 0;
-    const auto wide = value->get<int64_t>();
-    if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max()) {
-      return Fail(field, "is out of range"), 0;
-    }
-    return static_cast<int>(wide);
-  }
-
-  uint64_t Uint(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return 0;
-    if (!value->is_number_unsigned()) return Fail(field, "is not an unsigned integer"), 0;
-    return value->get<uint64_t>();
-  }
-
-  double Double(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return 0;
-    if (!value->is_number()) return Fail(field, "is not a number"), 0;
-    return value->get<double>();
-  }
-
-  std::optional<double> OptionalDouble(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr || value->is_null()) return std::nullopt;
-    return Double(field);
-  }
-
-  bool Bool(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr) return false;
-    if (!value->is_boolean()) return Fail(field, "is not true or false"), false;
-    return value->get<bool>();
-  }
-
-  std::vector<double> Doubles(const char* field) {
-    const Json* array = Find(field);
-    return array == nullptr ? std::vector<double>() : Doubles(field, *array);
-  }
-
-  Table DoublesTable(const char* field) {
-    Table table;
-    const Json* rows = Find(field);
-    if (rows == nullptr) return table;
-    if (!rows->is_array()) return Fail(field, "is not a list"), table;
-    for (const Json& row : *rows) table.push_back(Doubles(field, row));
-    return table;
-  }
-
-  std::optional<RankCorrelation> Correlation(const char* field) {
-    const Json* value = Find(field);
-    if (value == nullptr || value->is_null()) return std::nullopt;
-    if (!value->is_object()) return Fail(field, "is not an object"), std::nullopt;
-    FieldReader reader(*value, absl::StrCat(where_, field, "."));
-    const RankCorrelation correlation = {reader.Double("spearman"), reader.Double("low"),
-                                         reader.Double("high")};
-    if (status_.ok()) status_ = reader.status();
-    return correlation;
-  }
-
-  void Fail(absl::string_view field, absl::string_view what) {
-    if (status_.ok()) status_ = absl::DataLossError(absl::StrCat(where_, field, " ", what));
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  std::vector<double> Doubles(const char* field, const Json& array) {
-    std::vector<double> values;
-    if (!array.is_array()) return Fail(field, "is not a list"), values;
-    for (const Json& value : array) {
-      if (!value.is_number()) return Fail(field, "holds something other than numbers"), values;
-      values.push_back(value.get<double>());
-    }
-    return values;
-  }
-
-  std::string where_;
-  const Json& object_;
-  absl::Status status_;
-};
 
 // Retentions and types are those of the settings; whether the lists fit them is ValidateProfile's
 // business.
@@ -182,6 +121,48 @@ absl::Status ReadDamage(const Json& object, const CalibrationSettings& settings,
   damage.sensitivity = reader.Correlation("sensitivity");
   damage.layer_index = reader.Correlation("layer_index");
   damage.local_response = reader.Correlation("local_response");
+  return reader.status();
+}
+
+absl::StatusOr<CalibrationSettings> ReadSettings(const Json& object) {
+  if (!object.is_object()) return absl::DataLossError("settings is not an object");
+  CalibrationSettings settings;
+  FieldReader reader(object, "settings.");
+  settings.examples = reader.Int("examples");
+  settings.prefix_tokens = reader.Int("prefix_tokens");
+  settings.window_tokens = reader.Int("window_tokens");
+  settings.eta = reader.Double("eta");
+  settings.sinks = reader.Int("sinks");
+  settings.recent = reader.Int("recent");
+  settings.seed = reader.Uint("seed");
+  settings.damage_examples = reader.Int("damage_examples");
+  settings.damage_retentions = reader.Doubles("damage_retentions");
+  settings.damage_storage = reader.Bool("damage_storage");
+  const Json* const selector = reader.Find("selector");
+  if (selector != nullptr && !selector->is_null()) {
+    settings.selector = reader.Named<SelectorSpec>("selector", SelectorName);
+  }
+  const Json* const sizes = reader.Find("sizes");
+  if (sizes != nullptr && !sizes->is_null()) {
+    if (!sizes->is_object()) return absl::DataLossError("settings.sizes is not an object");
+    FieldReader of_sizes(*sizes, "settings.sizes.");
+    settings.sizes.examples = of_sizes.Int("examples");
+    settings.sizes.prompt_tokens = of_sizes.Int64s("prompt_tokens");
+    settings.sizes.retentions = of_sizes.Doubles("retentions");
+    settings.sizes.allocator = of_sizes.Named<Allocator>("allocator", AllocatorName);
+    settings.sizes.kv_types = of_sizes.Types("kv_types");
+    reader.Take(of_sizes);
+  }
+  if (!reader.status().ok()) return reader.status();
+  return settings;
+}
+
+absl::Status ReadSizes(const Json& object, ProfileSizes& sizes) {
+  if (object.is_null()) return absl::OkStatus();
+  if (!object.is_object()) return absl::DataLossError("sizes is not an object");
+  FieldReader reader(object, "sizes.");
+  sizes.mean_kl = reader.DoublesTable("mean_kl");
+  sizes.mean_kl_error = reader.DoublesTable("mean_kl_error");
   return reader.status();
 }
 
@@ -230,7 +211,12 @@ absl::StatusOr<std::string> SerializeProfile(const Profile& profile) {
       {"damage_examples", settings.damage_examples},
       {"damage_retentions", ToJson(settings.damage_retentions)},
       {"damage_storage", settings.damage_storage},
+      {"selector", nullptr},
+      {"sizes", ToJson(settings.sizes)},
   };
+  if (settings.selects()) {
+    document["settings"]["selector"] = ToJson(SelectorName(settings.selector), settings.selector);
+  }
   document["corpus_name"] = profile.corpus_name;
   document["corpus_digest"] = profile.key.corpus_digest;
   document["layers"] = profile.layers;
@@ -244,6 +230,7 @@ absl::StatusOr<std::string> SerializeProfile(const Profile& profile) {
   document["local_response"] = ToJson(profile.local_response);
   document["local_response_error"] = ToJson(profile.local_response_error);
   document["damage"] = ToJson(profile.damage);
+  document["sizes"] = ToJson(profile.sizes);
   document["software_version"] = profile.software_version;
   document["content_digest"] = ProfileContentDigest(profile);
   return document.dump(2) + "\n";
@@ -270,23 +257,14 @@ absl::StatusOr<Profile> ParseProfile(std::string_view json) {
   profile.local_response_error = reader.Doubles("local_response_error");
   profile.software_version = reader.Text("software_version");
   const Json* damage = reader.Find("damage");
+  const Json* sizes = reader.Find("sizes");
   const std::string content_digest = reader.Text("content_digest");
   const Json* settings = reader.Find("settings");
   if (!reader.status().ok()) return reader.status();
-  if (!settings->is_object()) return absl::DataLossError("settings is not an object");
-
-  FieldReader settings_reader(*settings, "settings.");
-  profile.key.settings.examples = settings_reader.Int("examples");
-  profile.key.settings.prefix_tokens = settings_reader.Int("prefix_tokens");
-  profile.key.settings.window_tokens = settings_reader.Int("window_tokens");
-  profile.key.settings.eta = settings_reader.Double("eta");
-  profile.key.settings.sinks = settings_reader.Int("sinks");
-  profile.key.settings.recent = settings_reader.Int("recent");
-  profile.key.settings.seed = settings_reader.Uint("seed");
-  profile.key.settings.damage_examples = settings_reader.Int("damage_examples");
-  profile.key.settings.damage_retentions = settings_reader.Doubles("damage_retentions");
-  profile.key.settings.damage_storage = settings_reader.Bool("damage_storage");
-  if (!settings_reader.status().ok()) return settings_reader.status();
+  absl::StatusOr<CalibrationSettings> read = ReadSettings(*settings);
+  if (!read.ok()) return read.status();
+  profile.key.settings = *std::move(read);
+  if (absl::Status s = ReadSizes(*sizes, profile.sizes); !s.ok()) return s;
   if (absl::Status s = ReadDamage(*damage, profile.key.settings, profile.damage); !s.ok()) return s;
 
   absl::StatusOr<std::string> canonical = SerializeProfile(profile);

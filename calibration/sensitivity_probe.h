@@ -29,6 +29,9 @@ struct ProbeMeasurements {
   // The same, each [layers][kDamageTypes] (empty without damage_storage): with the layer keeping
   // all rows in fewer bits.
   std::vector<std::vector<std::vector<double>>> storage;
+  // Of the examples of the sizes, each [prompt lengths][retentions]: divergence with every layer
+  // compressed.
+  std::vector<std::vector<std::vector<double>>> sizes;
 };
 
 /// Measures how far altering one layer's cached rows moves the output. Apart from the probe

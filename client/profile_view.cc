@@ -11,6 +11,7 @@
 #include "client/fact_sheet.h"
 #include "client/format.h"
 #include "client/names.h"
+#include "client/size_view.h"
 
 namespace ripplekv {
 namespace {
@@ -123,7 +124,8 @@ std::string RenderProfile(const v1::GetProfileResponse& response, ChartScale sca
                                      {.width = std::min(terminal.width, kMaxChartColumns),
                                       .utf8 = terminal.utf8,
                                       .mark = std::nullopt}),
-                      foot.Render(terminal), RenderDamage(profile, terminal));
+                      foot.Render(terminal), RenderDamage(profile, terminal),
+                      RenderSizes(profile, terminal));
 }
 
 std::string RenderProfileEntry(const v1::Profile& profile, const Terminal& terminal) {

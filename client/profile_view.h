@@ -10,8 +10,8 @@ namespace ripplekv {
 enum class ChartScale { kAuto, kLinear, kLog };
 
 // The profile's origin, a bar a layer of s_l with its standard error, the ratio of the greatest to
-// the least, the split-half rank agreement, and what compressing each layer alone costs, where that
-// was measured.
+// the least, the split-half rank agreement, and what compressing each layer alone costs and the
+// whole model by size, where those were measured.
 std::string RenderProfile(const v1::GetProfileResponse& response, ChartScale scale,
                           const Terminal& terminal);
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "calibration/default_corpus.h"
-#include "calibration/probe.h"
+#include "calibration/staged_probe.h"
 #include "server/kv_types.h"
 #include "server/version.h"
 
@@ -40,7 +40,8 @@ absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& optio
   if (!corpus.ok())
     return absl::Status(corpus.status().code(),
                         absl::StrCat("--corpus: ", corpus.status().message()));
-  const CalibrationSettings settings = options.calibration_settings();
+  const CalibrationSettings settings =
+      options.calibration_settings(model.config.context_length, model.kv_types);
   if (options.calibration != kCalibrationOff) {
     if (absl::Status status = settings.Validate(model.config.context_length); !status.ok()) {
       return absl::Status(status.code(),
@@ -99,12 +100,8 @@ std::unique_ptr<Calibrator> MakeCalibrator(
     return tokenizer->Encode(text, SpecialTokens::kAsText);
   };
   parts.make_probe = [decoder = std::move(decoder)](const CalibrationSettings& settings,
-                                                    std::vector<std::vector<int32_t>> examples)
-      -> absl::StatusOr<std::unique_ptr<SensitivityProbe>> {
-    absl::StatusOr<std::unique_ptr<Probe>> probe =
-        Probe::Create(decoder(), settings, std::move(examples));
-    if (!probe.ok()) return probe.status();
-    return std::unique_ptr<SensitivityProbe>(*std::move(probe));
+                                                    CalibrationExamples examples) {
+    return MakeCalibrationProbe(decoder(), settings, std::move(examples));
   };
   parts.submit = std::move(submit);
   parts.on_profile = [plans, log, metrics](const CalibrationResult& result) {
@@ -129,7 +126,7 @@ std::unique_ptr<OwnCalibration> StartOwnCalibration(const ServerOptions& options
                                                     Calibrator* calibrator, PlanKeeper* plans,
                                                     Log* log, Metrics* metrics) {
   CalibrationRequest request;
-  request.settings = options.calibration_settings();
+  request.settings = plans->key().settings;
   request.corpus = options.corpus;
   request.detach = true;
   return std::make_unique<OwnCalibration>(std::move(request), Backoff(kFirstPause, kLongestPause),

@@ -57,7 +57,6 @@ absl::Status CalibrationProcess::Load() {
   backend->calibrator = calibrator_.get();
   backend->store = store_.get();
   backend->plans = plans_.get();
-  backend->settings = options_.calibration_settings();
   backend->corpus = options_.corpus;
   backend->defaults = {.allocators = options_.allocators(), .selectors = options_.selectors()};
   slot_.Set(std::move(backend));

@@ -104,7 +104,6 @@ void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
   calibration->model = model;
   calibration->store = store_.get();
   calibration->plans = plans_.get();
-  calibration->settings = options_.calibration_settings();
   calibration->corpus = options_.corpus;
   calibration->defaults = defaults;
   if (options_.calibration == kCalibrationEmbedded) {
@@ -147,8 +146,7 @@ void DecodeProcess::StartCalibration() {
     }
   } else if (options_.calibrates_remotely() && !plans_->has_profile()) {
     remote_ = std::make_unique<RemoteCalibration>(
-        RemoteCalibration::Options{options_.calibration, options_.calibration_settings(),
-                                   options_.corpus},
+        RemoteCalibration::Options{options_.calibration, plans_->key().settings, options_.corpus},
         plans_.get(), store_.get(), Observers{log_, metrics_});
     metrics_->SetCalibrationState([remote = remote_.get()] { return remote->state(); });
   }

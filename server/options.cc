@@ -348,6 +348,9 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   d.Add("calibration-damage", o.calibration_damage, Whole(0, 4096),
         "Texts, the last of them all, on which it is also measured what compressing each layer "
         "alone costs, by rows kept and by storage type; 0: none");
+  d.Add("calibration-sizes", o.calibration_sizes, Whole(0, 4096),
+        "Texts, others where there are, on which the mean KL of the whole plan is measured by size "
+        "and prompt length, for target_mean_kl; 0: none");
   d.AddText("corpus", o.corpus,
             "Calibration texts: 'default' (built in) or a folder in --corpus-dir");
   d.AddText("corpus-dir", o.corpus_dir, "Directory whose folders of .txt files are corpora");
@@ -465,80 +468,6 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
   }
   if (options.threads == 0) options.threads = AvailableThreads();
   return options;
-}
-
-CalibrationSettings ServerOptions::calibration_settings() const {
-  CalibrationSettings settings;
-  settings.examples = calibration_examples;
-  settings.prefix_tokens = calibration_prefix_tokens;
-  settings.window_tokens = calibration_window_tokens;
-  settings.eta = calibration_eta;
-  settings.sinks = sinks;
-  settings.recent = calibration_recent;
-  settings.seed = calibration_seed;
-  settings.damage_examples = calibration_damage;
-  if (calibration_damage > 0) {
-    settings.damage_retentions = settings.DefaultDamageRetentions();
-    settings.damage_storage = true;
-  }
-  return settings;
-}
-
-namespace {
-
-Pooling PoolingNamed(const std::string& name) {
-  if (name == "mean") return Pooling::kMean;
-  return name == "none" ? Pooling::kNone : Pooling::kMax;
-}
-
-}  // namespace
-
-Allocators ServerOptions::allocators() const {
-  const SignalMap map = ripple_map == "log"    ? SignalMap::kLog
-                        : ripple_map == "rank" ? SignalMap::kRank
-                                               : SignalMap::kMinMax;
-  const RippleAllocator ripple{.r = ripple_r, .gamma = ripple_gamma, .map = map};
-  return {.ripple = ripple,
-          .shuffled_ripple = {ripple, shuffle_seed},
-          .isolated_damage = {ripple, damage_retention},
-          .pyramid = {pyramid_beta},
-          .damage_curves = {damage_least_share}};
-}
-
-Allocator ServerOptions::plan_allocator() const {
-  const Allocators all = allocators();
-  for (const Allocator& one : std::initializer_list<Allocator>{
-           UniformAllocator{}, SqrtAllocator{}, InverseRippleAllocator{all.ripple},
-           all.shuffled_ripple, all.isolated_damage, LocalResponseAllocator{all.ripple},
-           all.pyramid, MultipliersAllocator{layer_multipliers},
-           PositionsAllocator{layer_positions}, all.damage_curves}) {
-    if (AllocatorName(one) == allocator) return one;
-  }
-  return all.ripple;
-}
-
-Selectors ServerOptions::selectors() const {
-  const SnapKv snapkv = {
-      .window = snapkv_window, .kernel = snapkv_kernel, .pooling = PoolingNamed(snapkv_pooling)};
-  return {
-      .snapkv = snapkv,
-      .h2o = {.window = snapkv_window, .queries = selector_queries, .normalised = h2o_normalised},
-      .recent_attention = {.window = snapkv_window,
-                           .queries = selector_queries,
-                           .kernel = recent_kernel,
-                           .pooling = PoolingNamed(recent_pooling)},
-      .mixed = {.snapkv = snapkv, .queries = selector_queries, .weight = mixed_weight},
-      .streaming_llm = {.window = snapkv_window},
-      .random = {.window = snapkv_window, .seed = random_seed}};
-}
-
-SelectorSpec ServerOptions::plan_selector() const {
-  const Selectors all = selectors();
-  for (const SelectorSpec& one : std::initializer_list<SelectorSpec>{
-           all.h2o, all.recent_attention, all.mixed, all.streaming_llm, all.random}) {
-    if (SelectorName(one) == selector) return one;
-  }
-  return all.snapkv;
 }
 
 }  // namespace ripplekv

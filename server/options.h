@@ -77,6 +77,7 @@ struct ServerOptions {
   int calibration_recent = 32;
   uint64_t calibration_seed = 0;
   int calibration_damage = 0;  // examples; 0: off
+  int calibration_sizes = 0;   // the same
   std::string corpus = "default";
   std::string corpus_dir;
 
@@ -86,8 +87,10 @@ struct ServerOptions {
   // Flag name (without dashes) and value in force, in the order of --help: what is logged at start.
   std::vector<std::pair<std::string, std::string>> printed;
 
-  // The calibration that gives the plan in force; sinks are those of the plan.
-  CalibrationSettings calibration_settings() const;
+  // The calibration that gives the plan in force of a model of that context length, whose cached
+  // rows are of those types where the plan does not choose them. Sinks, selector and the allocator
+  // of the sizes are those of the plan.
+  CalibrationSettings calibration_settings(int64_t context_length, KvTypes kv_types) const;
   // Of every kind, with the parameters given; and the one that --allocator names.
   Allocators allocators() const;
   Allocator plan_allocator() const;

@@ -2,15 +2,9 @@
 
 #include <utility>
 
-namespace ripplekv {
+#include "calibration/measured_plan.h"
 
-void TakeMeasurements(const Profile& profile, PlanSpec& spec) {
-  spec.sensitivity = profile.sensitivity;
-  spec.local_response = profile.local_response;
-  spec.damage = profile.damage.table;
-  spec.size_curve = {};  // profiles hold none; one that was there is of another measurement
-  spec.profile_id = profile.id();
-}
+namespace ripplekv {
 
 absl::StatusOr<std::unique_ptr<PlanKeeper>> PlanKeeper::Create(PlanSpec configured, ProfileKey key,
                                                                Log* log, Metrics* metrics) {

@@ -13,9 +13,6 @@
 
 namespace ripplekv {
 
-// What a plan takes from a profile.
-void TakeMeasurements(const Profile& profile, PlanSpec& spec);
-
 // The plan in force. Until a profile of the configured settings is there, it is the configured
 // plan, with the uniform allocator where the configured one needs a measurement, and status() says
 // why. Thread-safe.

@@ -87,6 +87,38 @@ int64_t DamageFloor(const Allocator& allocator, int64_t floor, int64_t mean) {
   return std::max(floor, static_cast<int64_t>(share * static_cast<double>(mean)));
 }
 
+// "(ripple, not uniform)"; of two of one name, that their parameters differ.
+std::string Unlike(const std::string& measured, const std::string& wanted) {
+  return measured == wanted ? absl::StrCat("(", measured, " with other parameters)")
+                            : absl::StrCat("(", measured, ", not ", wanted, ")");
+}
+
+std::string TypesName(const std::optional<KvTypes>& types) {
+  if (!types.has_value()) return "chosen by the plan";
+  return absl::StrCat(KvTypeName(types->k), " keys and ", KvTypeName(types->v), " values");
+}
+
+// What of the plan the curve was not measured with: "selector (h2o, not snapkv)"; else empty.
+std::string OtherThanMeasured(const SizeCurve& curve, const PlanSpec& spec,
+                              const std::optional<KvTypes>& types) {
+  if (curve.allocator != spec.allocator) {
+    return absl::StrCat("allocator ",
+                        Unlike(AllocatorName(curve.allocator), AllocatorName(spec.allocator)));
+  }
+  if (curve.selector != spec.selector) {
+    return absl::StrCat("selector ",
+                        Unlike(SelectorName(curve.selector), SelectorName(spec.selector)));
+  }
+  if (curve.sinks != spec.sinks) {
+    return absl::StrCat("number of sinks (", curve.sinks, ", not ", spec.sinks, ")");
+  }
+  if (curve.kv_types != types) {
+    return absl::StrCat("type of rows (", TypesName(curve.kv_types), ", not ", TypesName(types),
+                        ")");
+  }
+  return "";
+}
+
 // At most the largest int64.
 int64_t Product(int64_t a, int64_t b) {
   int64_t product = 0;
@@ -186,18 +218,17 @@ absl::StatusOr<Size> Plan::SizeFor(const TargetMeanKl& target, int64_t prompt_to
   const SizeCurve& curve = spec_.size_curve;
   if (curve.empty()) {
     return absl::FailedPreconditionError(
-        "target_mean_kl needs the whole model's mean KL measured by size, which no calibration of "
-        "this version measures: give retention, total_positions or total_bytes instead");
+        "target_mean_kl needs the whole model's mean KL measured by size and there is none: "
+        "calibrate the model with --calibration-sizes (size_examples), or give retention, "
+        "total_positions or total_bytes instead");
   }
-  if (curve.allocator != spec_.allocator || curve.selector != spec_.selector ||
-      curve.kv_types != (chooses_types() ? std::nullopt : std::optional(spec_.kv_types))) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("target_mean_kl needs the mean KL by size of this plan, and the profile's was "
-                     "measured with "
-                     "another allocator (",
-                     AllocatorName(curve.allocator),
-                     "), selector or type of rows: use "
-                     "those, or give retention, total_positions or total_bytes"));
+  const std::string other = OtherThanMeasured(
+      curve, spec_, chooses_types() ? std::nullopt : std::optional(spec_.kv_types));
+  if (!other.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "target_mean_kl needs the mean KL by size of this plan, and the profile's was measured "
+        "with another ",
+        other, ": use that, or give retention, total_positions or total_bytes"));
   }
   if (prompt_tokens < 1) return Full{};  // refused by what follows
   const double positions = RetentionForMeanKl(curve, target.nats, prompt_tokens) * layers() *

@@ -12,6 +12,7 @@ namespace {
 double RetentionOf(const std::vector<double>& retentions, std::vector<double> kl, double nats) {
   for (size_t i = kl.size() - 1; i > 0; --i) kl[i - 1] = std::max(kl[i - 1], kl[i]);
   if (nats >= kl.front()) return retentions.front();
+  if (retentions.back() == 1 && nats < kl.back()) return 1;
   // kl[i - 1] > nats >= kl[i]; behind the last measured one is (1, 0).
   size_t i = 1;
   while (i < kl.size() && kl[i] > nats) ++i;
@@ -27,10 +28,10 @@ absl::Status ValidateSizeCurve(const SizeCurve& curve) {
   if (curve.empty()) return absl::OkStatus();
   double before = 0;
   for (double retention : curve.retentions) {
-    if (!(retention > before && retention < 1)) {
+    if (!(retention > before && retention <= 1)) {
       return absl::InvalidArgumentError(absl::StrCat("size_curve has the retention ", retention,
                                                      " after ", before,
-                                                     ": must ascend, each above 0 and below 1"));
+                                                     ": must ascend, each above 0 to 1"));
     }
     before = retention;
   }

@@ -17,9 +17,10 @@ namespace ripplekv {
 struct SizeCurve {
   Allocator allocator;
   SelectorSpec selector;
+  int sinks = 4;
   std::optional<KvTypes> kv_types;     // absent: chosen by the plan
   std::vector<int64_t> prompt_tokens;  // ascending, at least 1: lengths of the prefixes
-  std::vector<double> retentions;      // ascending, each in (0, 1): as of the size `retention`
+  std::vector<double> retentions;      // ascending, each in (0, 1]: as of the size `retention`
   std::vector<std::vector<double>> mean_kl;  // [prompt_tokens][retentions], finite, >= 0
 
   bool empty() const { return mean_kl.empty(); }
@@ -35,9 +36,10 @@ absl::Status ValidateSizeCurve(const SizeCurve& curve);
 // Per measured length: the measured KL is first made to fall with the retention by raising each
 // value to the largest of those to the right of it (noise never makes a size look better than a
 // larger one); between neighbours ln KL is linear in ln retention (KL itself in the retention where
-// an end is 0, as between the last measured one and (1, 0)). A target above the KL of the smallest
-// measured retention gives that retention: nothing is known below it. Between measured lengths ln
-// retention is linear in ln tokens; beyond them the nearest length's curve holds.
+// an end is 0, as between the last measured one and (1, 0), where 1 is not measured). A target
+// above the KL of the smallest measured retention gives that retention: nothing is known below it;
+// one below the KL of the measured retention 1 (rows rounded to few bits) gives 1. Between measured
+// lengths ln retention is linear in ln tokens; beyond them the nearest length's curve holds.
 double RetentionForMeanKl(const SizeCurve& curve, double nats, int64_t tokens);
 
 }  // namespace ripplekv

@@ -316,11 +316,30 @@ void CalibrationFlags::Add(CLI::App& app) {
       ->allow_extra_args(false)
       ->type_name("A,B,...")
       ->group(group);
+  app.add_option("--sizes", sizes,
+                 "Texts on which the mean KL of the server's whole plan is measured by size and "
+                 "prompt length, for --target-mean-kl; 0 for none")
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--size-prompts", size_prompts,
+                 "With --sizes: the prompt lengths, tokens, ascending (those of the prefix, twice "
+                 "and four times as many, as far as the model allows)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B,...")
+      ->group(group);
+  app.add_option("--size-retentions", size_retentions,
+                 "With --sizes: the sizes as --retention, ascending (0.05,0.1,0.2,0.3,0.5,1)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B,...")
+      ->group(group);
 }
 
 void CalibrationFlags::Fill(v1::CalibrateModelRequest& request) const {
   if (!examples && !prefix_tokens && !window_tokens && !eta && !sinks && !recent && !seed &&
-      !damage && damage_retentions.empty()) {
+      !damage && damage_retentions.empty() && !sizes && size_prompts.empty() &&
+      size_retentions.empty()) {
     return;
   }
   v1::CalibrationSettings& settings = *request.mutable_settings();
@@ -333,6 +352,9 @@ void CalibrationFlags::Fill(v1::CalibrateModelRequest& request) const {
   if (seed) settings.set_seed(*seed);
   if (damage) settings.set_damage_examples(*damage);
   settings.mutable_damage_retentions()->Assign(damage_retentions.begin(), damage_retentions.end());
+  if (sizes) settings.set_size_examples(*sizes);
+  settings.mutable_size_prompt_tokens()->Assign(size_prompts.begin(), size_prompts.end());
+  settings.mutable_size_retentions()->Assign(size_retentions.begin(), size_retentions.end());
 }
 
 }  // namespace ripplekv

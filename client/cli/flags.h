@@ -91,8 +91,9 @@ struct ContextFlags {
 };
 
 struct CalibrationFlags {
-  std::optional<int32_t> examples, prefix_tokens, window_tokens, sinks, recent, damage;
-  std::vector<double> damage_retentions;
+  std::optional<int32_t> examples, prefix_tokens, window_tokens, sinks, recent, damage, sizes;
+  std::vector<double> damage_retentions, size_retentions;
+  std::vector<int32_t> size_prompts;
   std::optional<double> eta;
   std::optional<uint64_t> seed;
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "calibration/policy/selector.h"
+#include "calibration/row_selector.h"
 #include "server/engine/context_registry.h"
 #include "server/engine/context_task.h"
 #include "server/engine/engine_loop.h"
@@ -17,7 +18,6 @@
 #include "server/engine/generate_task.h"
 #include "server/engine/prefill.h"
 #include "server/engine/request_validation.h"
-#include "server/engine/row_selector.h"
 #include "server/engine/score_task.h"
 
 namespace ripplekv {

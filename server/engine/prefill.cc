@@ -153,7 +153,8 @@ absl::Status Prefill::Keep() {
   }
   if (keeps_all()) return cache_->StoreAll(layer_, k(), v(), stride(), tokens_);
   const int64_t budget = spec_.budgets->layer[static_cast<size_t>(layer_)];
-  const auto indices = selector_->Select(layer_, k(), stride(), budget);
+  selector_->Score(k(), stride());
+  const auto indices = selector_->Choose(layer_, budget);
   if (!indices.ok()) return indices.status();
   return cache_->Compact(layer_, k(), v(), stride(), *indices, budget);
 }

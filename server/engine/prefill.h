@@ -9,9 +9,9 @@
 #include "absl/types/span.h"
 #include "calibration/policy/budgets.h"
 #include "calibration/policy/selector.h"
+#include "calibration/row_selector.h"
 #include "kernels/large_vector.h"
 #include "model/decoder.h"
-#include "server/engine/row_selector.h"
 #include "server/kv/page_arena.h"
 #include "server/kv/sequence_cache.h"
 

@@ -5,8 +5,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/rpc/allocator_convert.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/profile_convert.h"
+#include "server/rpc/settings_convert.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
@@ -47,11 +49,19 @@ absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self
     return absl::FailedPreconditionError(backend_->no_calibrator);
 
   CalibrationRequest calibration;
-  calibration.settings = RequestedSettings(request.settings(), backend_->settings);
-  if (absl::Status status = calibration.settings.Validate(backend_->model->config.context_length);
-      !status.ok()) {
-    return WithFieldPrefix("settings.", status);
-  }
+  const ModelConfig& model = backend_->model->config;
+  const SettingsDefaults defaults = {.configured = backend_->plans->key().settings,
+                                     .plan = backend_->plans->configured(),
+                                     .parameters = backend_->defaults,
+                                     .context_length = model.context_length};
+  auto settings = RequestedSettings(request.settings(), defaults);
+  if (!settings.ok()) return settings.status();
+  calibration.settings = *std::move(settings);
+  absl::Status valid = calibration.settings.Validate(model.context_length);
+  if (!valid.ok()) return WithFieldPrefix("settings.", valid);
+  valid = CheckOneALayer(calibration.settings.sizes.allocator, model.layers,
+                         "settings.size_allocator.");
+  if (!valid.ok()) return valid;
   switch (request.corpus().corpus_case()) {
     case v1::Corpus::kTexts: {
       const auto& texts = request.corpus().texts().texts();

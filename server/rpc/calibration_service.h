@@ -21,8 +21,7 @@ struct CalibrationBackend {
   std::string no_calibrator;         // why, and what to do instead
   ProfileStore* store = nullptr;
   PlanKeeper* plans = nullptr;
-  CalibrationSettings settings;  // configured
-  std::string corpus;            // configured
+  std::string corpus;  // configured
   PlanDefaults defaults;
 };
 

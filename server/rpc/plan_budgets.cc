@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "calibration/measured_plan.h"
 #include "server/rpc/allocator_convert.h"
 #include "server/rpc/kv_type_convert.h"
 #include "server/rpc/plan_convert.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/kv_type_convert.h"
+#include "server/rpc/settings_convert.h"
 
 namespace ripplekv {
 namespace {
@@ -137,61 +138,47 @@ absl::Status DamageFromProto(const v1::Profile& proto, const CalibrationSettings
   return absl::OkStatus();
 }
 
+void SizesToProto(const Profile& profile, v1::Profile* proto) {
+  const SizeSettings& settings = profile.key.settings.sizes;
+  for (size_t p = 0; p < profile.sizes.mean_kl.size(); ++p) {
+    for (size_t r = 0; r < profile.sizes.mean_kl[p].size(); ++r) {
+      v1::SizeDamage* size = proto->add_sizes();
+      size->set_prompt_tokens(static_cast<int32_t>(settings.prompt_tokens[p]));
+      size->set_retention(settings.retentions[r]);
+      SetDamage(profile.sizes.mean_kl[p][r], profile.sizes.mean_kl_error, p, r,
+                size->mutable_damage());
+    }
+  }
+}
+
+// Labels must be those of the settings; shapes are checked with the profile.
+absl::Status SizesFromProto(const v1::Profile& proto, const SizeSettings& settings,
+                            ProfileSizes& sizes) {
+  const size_t columns = settings.retentions.size();
+  for (int i = 0; i < proto.sizes_size(); ++i) {
+    const v1::SizeDamage& size = proto.sizes(i);
+    const size_t p = columns == 0 ? 0 : static_cast<size_t>(i) / columns;
+    const size_t r = columns == 0 ? 0 : static_cast<size_t>(i) % columns;
+    if (p >= settings.prompt_tokens.size() || size.prompt_tokens() != settings.prompt_tokens[p] ||
+        size.retention() != settings.retentions[r]) {
+      return Damaged(absl::StrCat("sizes[", i, "] is of ", size.prompt_tokens(), " tokens and ",
+                                  size.retention()));
+    }
+    if (r == 0) sizes.mean_kl.emplace_back();
+    sizes.mean_kl.back().push_back(size.damage().mean_kl());
+    if (!size.damage().has_standard_error()) continue;
+    if (sizes.mean_kl_error.size() <= p) sizes.mean_kl_error.emplace_back();
+    sizes.mean_kl_error.back().push_back(size.damage().standard_error());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 v1::ComputeType ComputeTypeToProto(const std::string& name) {
   if (name == "fp32") return v1::COMPUTE_TYPE_FP32;
   if (name == "bf16") return v1::COMPUTE_TYPE_BF16;
   return v1::COMPUTE_TYPE_UNSPECIFIED;
-}
-
-CalibrationSettings SettingsFromProto(const v1::CalibrationSettings& proto,
-                                      const CalibrationSettings& defaults) {
-  CalibrationSettings settings = defaults;
-  if (proto.has_examples()) settings.examples = proto.examples();
-  if (proto.has_prefix_tokens()) settings.prefix_tokens = proto.prefix_tokens();
-  if (proto.has_window_tokens()) settings.window_tokens = proto.window_tokens();
-  if (proto.has_eta()) settings.eta = proto.eta();
-  if (proto.has_sinks()) settings.sinks = proto.sinks();
-  if (proto.has_recent()) settings.recent = proto.recent();
-  if (proto.has_seed()) settings.seed = proto.seed();
-  if (proto.has_damage_examples()) settings.damage_examples = proto.damage_examples();
-  if (!proto.damage_retentions().empty()) {
-    settings.damage_retentions = {proto.damage_retentions().begin(),
-                                  proto.damage_retentions().end()};
-  }
-  if (proto.has_damage_storage()) settings.damage_storage = proto.damage_storage();
-  return settings;
-}
-
-CalibrationSettings RequestedSettings(const v1::CalibrationSettings& proto,
-                                      const CalibrationSettings& configured) {
-  CalibrationSettings defaults = configured;
-  defaults.damage_retentions.clear();
-  defaults.damage_storage = false;
-  CalibrationSettings settings = SettingsFromProto(proto, defaults);
-  if (settings.damage_examples == 0) return settings;
-  if (proto.damage_retentions().empty()) {
-    settings.damage_retentions = settings.DefaultDamageRetentions();
-  }
-  if (!proto.has_damage_storage()) settings.damage_storage = true;
-  return settings;
-}
-
-v1::CalibrationSettings SettingsToProto(const CalibrationSettings& settings) {
-  v1::CalibrationSettings proto;
-  proto.set_examples(settings.examples);
-  proto.set_prefix_tokens(settings.prefix_tokens);
-  proto.set_window_tokens(settings.window_tokens);
-  proto.set_eta(settings.eta);
-  proto.set_sinks(settings.sinks);
-  proto.set_recent(settings.recent);
-  proto.set_seed(settings.seed);
-  proto.set_damage_examples(settings.damage_examples);
-  proto.mutable_damage_retentions()->Assign(settings.damage_retentions.begin(),
-                                            settings.damage_retentions.end());
-  proto.set_damage_storage(settings.damage_storage);
-  return proto;
 }
 
 v1::Profile ProfileToProto(const Profile& profile, const std::optional<RunInfo>& run) {
@@ -216,6 +203,7 @@ v1::Profile ProfileToProto(const Profile& profile, const std::optional<RunInfo>&
     }
   }
   DamageToProto(profile.damage, &proto);
+  SizesToProto(profile, &proto);
   if (profile.split_half_spearman.has_value())
     proto.set_split_half_spearman(*profile.split_half_spearman);
   proto.set_software_version(profile.software_version);
@@ -242,7 +230,9 @@ absl::StatusOr<ProfileAndRun> ProfileFromProto(const v1::Profile& proto) {
     default:
       return Damaged(absl::StrCat("compute_type is ", static_cast<int>(proto.compute_type())));
   }
-  profile.key.settings = SettingsFromProto(proto.settings(), CalibrationSettings());
+  auto settings = SettingsFromProto(proto.settings(), CalibrationSettings());
+  if (!settings.ok()) return Damaged(settings.status().message());
+  profile.key.settings = *std::move(settings);
   profile.key.corpus_digest = proto.corpus_digest();
   profile.model_name = proto.model_name();
   profile.corpus_name = proto.corpus_name();
@@ -261,6 +251,9 @@ absl::StatusOr<ProfileAndRun> ProfileFromProto(const v1::Profile& proto) {
     }
   }
   if (absl::Status s = DamageFromProto(proto, profile.key.settings, profile.damage); !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = SizesFromProto(proto, profile.key.settings.sizes, profile.sizes); !s.ok()) {
     return s;
   }
   if (proto.has_split_half_spearman()) profile.split_half_spearman = proto.split_half_spearman();

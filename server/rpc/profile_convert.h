@@ -13,15 +13,6 @@ namespace ripplekv {
 
 v1::ComputeType ComputeTypeToProto(const std::string& name);  // "fp32", "bf16"
 
-// Absent fields become those of `defaults`. Ranges are checked where the settings are used.
-CalibrationSettings SettingsFromProto(const v1::CalibrationSettings& proto,
-                                      const CalibrationSettings& defaults);
-// Those that a request asks for: as above, but what is measured of the damage follows from the
-// request and from damage_examples in force (profile.proto).
-CalibrationSettings RequestedSettings(const v1::CalibrationSettings& proto,
-                                      const CalibrationSettings& configured);
-v1::CalibrationSettings SettingsToProto(const CalibrationSettings& settings);
-
 v1::Profile ProfileToProto(const Profile& profile, const std::optional<RunInfo>& run);
 
 // Exact inverse: the profile has the same content digest. DATA_LOSS: fields are missing or out of

@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "server/backoff.h"
+#include "server/rpc/settings_convert.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {

@@ -24,18 +24,24 @@ struct Layer {
         value = static_cast<float>(static_cast<int32_t>(state)) * 1e-9f;
       }
     }
-    rows.heads = kHeads;
     rows.kv_heads = kKvHeads;
     rows.head_dim = kHeadDim;
     rows.prefix = kPrefix;
     rows.stride = kRows * kHeadDim;
     rows.k = reinterpret_cast<std::byte*>(k.data());
     rows.v = reinterpret_cast<std::byte*>(v.data());
-    rows.window_q = reinterpret_cast<const std::byte*>(q.data());
   }
   std::vector<float> k, v, q;
   LayerRows rows;
 };
+
+ModelConfig Config() {
+  ModelConfig config;
+  config.heads = kHeads;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kHeadDim;
+  return config;
+}
 
 CalibrationSettings Settings() {
   CalibrationSettings settings;
@@ -91,8 +97,10 @@ std::vector<double> SlowScores(const Layer& layer, int kv_head) {
 TEST(AlteredRowsTest, KeepsSinksWindowAndTheBestScored) {
   Layer layer;
   ThreadPool pool(2);
-  AlteredRows altered(Settings(), layer.rows, &pool);
-  altered.Score(layer.rows);
+  const ModelConfig config = Config();
+  AlteredRows altered(Settings(), config, layer.rows, &pool);
+  altered.selector()->TakeQueries(kPrefix - 32, 32, layer.q.data());
+  altered.selector()->Score(layer.rows.k, layer.rows.stride);
   const auto rows = altered.Alter({Alteration::Kind::kKeepRows, 0}, layer.rows, 0, 0);
   ASSERT_TRUE(rows.ok()) << rows.status();
   ASSERT_EQ(rows->rows, 45);
@@ -123,10 +131,32 @@ TEST(AlteredRowsTest, KeepsSinksWindowAndTheBestScored) {
   }
 }
 
+TEST(AlteredRowsTest, KeepsWhatTheSettingsSelectorChooses) {
+  Layer layer;
+  ThreadPool pool(1);
+  const ModelConfig config = Config();
+  CalibrationSettings settings = Settings();
+  settings.selector = StreamingLlm{.window = 8};
+  AlteredRows altered(settings, config, layer.rows, &pool);
+  altered.selector()->TakeQueries(kPrefix - 32, 32, layer.q.data());
+  altered.selector()->Score(layer.rows.k, layer.rows.stride);
+  const auto rows = altered.Alter({Alteration::Kind::kKeepRows, 0}, layer.rows, 0, 0);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->rows, 45);
+  for (int h = 0; h < kKvHeads; ++h) {
+    for (int i = 0; i < 45; ++i) {
+      const int position = i < 4 ? i : kPrefix - 45 + i;
+      EXPECT_TRUE(Same(Row(rows->k, h, i), Row(layer.rows.k, h, position))) << h << " " << i;
+      EXPECT_TRUE(Same(Row(rows->v, h, i), Row(layer.rows.v, h, position))) << h << " " << i;
+    }
+  }
+}
+
 TEST(AlteredRowsTest, PerturbsValuesOnly) {
   Layer layer;
   ThreadPool pool(1);
-  AlteredRows altered(Settings(), layer.rows, &pool);
+  const ModelConfig config = Config();
+  AlteredRows altered(Settings(), config, layer.rows, &pool);
   const auto rows = altered.Alter({}, layer.rows, 0, 0);
   ASSERT_TRUE(rows.ok());
   EXPECT_EQ(rows->k, layer.rows.k);
@@ -158,7 +188,8 @@ std::vector<float> SlowRoundTrip(KvType type, const float* x) {
 TEST(AlteredRowsTest, StoresKeysAndValuesInTheirTypes) {
   Layer layer;
   ThreadPool pool(2);
-  AlteredRows altered(Settings(), layer.rows, &pool);
+  const ModelConfig config = Config();
+  AlteredRows altered(Settings(), config, layer.rows, &pool);
   for (size_t t = 0; t < std::size(kDamageTypes); ++t) {
     const KvTypes types = kDamageTypes[t];
     const auto rows =
@@ -206,7 +237,9 @@ TEST(AlteredRowsTest, RoundsToTheComputeType) {
   bf16.k = reinterpret_cast<std::byte*>(k.data());
   bf16.v = reinterpret_cast<std::byte*>(v.data());
   ThreadPool pool(1);
-  AlteredRows of_fp32(Settings(), layer.rows, &pool), of_bf16(Settings(), bf16, &pool);
+  const ModelConfig config = Config();
+  AlteredRows of_fp32(Settings(), config, layer.rows, &pool);
+  AlteredRows of_bf16(Settings(), config, bf16, &pool);
   const auto expected = of_fp32.Alter({Alteration::Kind::kStore, 0}, layer.rows, 0, 0);
   const auto rows = of_bf16.Alter({Alteration::Kind::kStore, 0}, bf16, 0, 0);
   ASSERT_TRUE(expected.ok() && rows.ok());

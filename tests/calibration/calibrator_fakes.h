@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "calibration/background_job.h"
+#include "calibration/calibration_examples.h"
 #include "calibration/calibration_listener.h"
 #include "calibration/sensitivity_probe.h"
 
@@ -57,13 +58,19 @@ class Gate {
   int waiting_ = 0;
 };
 
-/// Example e measures s_l = its first token + l / 8, and l as the local response.
+/// Example e measures s_l = its first token + l / 8, and l as the local response; one of the sizes
+/// its first token as the divergence of its only size.
 class FakeProbe final : public SensitivityProbe {
  public:
-  FakeProbe(std::vector<std::vector<int32_t>> examples, Gate* gate, absl::Status failure,
-            std::atomic<int>* alive)
-      : examples_(std::move(examples)), gate_(gate), failure_(std::move(failure)), alive_(alive) {
+  FakeProbe(CalibrationExamples examples, Gate* gate, absl::Status failure, std::atomic<int>* alive)
+      : examples_(std::move(examples.layers)),
+        gate_(gate),
+        failure_(std::move(failure)),
+        alive_(alive) {
     ++*alive_;
+    for (const auto& example : examples.sizes) {
+      measured_.sizes.push_back({{static_cast<double>(example[0])}});
+    }
   }
   ~FakeProbe() override { --*alive_; }
 

@@ -52,9 +52,9 @@ class CalibratorTest : public testing::Test {
     parts.tokenize = [](std::string_view text) -> absl::StatusOr<std::vector<int32_t>> {
       return std::vector<int32_t>(text.begin(), text.end());
     };
-    parts.make_probe = [this](const CalibrationSettings&,
-                              std::vector<std::vector<int32_t>> examples)
-        -> absl::StatusOr<std::unique_ptr<SensitivityProbe>> {
+    parts.make_probe =
+        [this](const CalibrationSettings&,
+               CalibrationExamples examples) -> absl::StatusOr<std::unique_ptr<SensitivityProbe>> {
       ++probes_;
       return std::make_unique<FakeProbe>(std::move(examples), &gate_, failure_, &alive_);
     };
@@ -192,6 +192,31 @@ TEST_F(CalibratorTest, MeasuresStoresAndTells) {
   EXPECT_EQ(*stored, profile);
   EXPECT_TRUE(store_->GetRunInfo(profile.id()).ok());
   EXPECT_FALSE(calibrator_->running().has_value());
+}
+
+TEST_F(CalibratorTest, SizesAreMeasuredOnExamplesOfTheirOwn) {
+  CalibrationRequest request = Request();
+  request.settings.examples = 1;
+  request.settings.selector = StreamingLlm{.window = 2};
+  request.settings.sizes = {
+      .examples = 2, .prompt_tokens = {16}, .retentions = {0.5}, .kv_types = KvType::kBf16};
+  gate_.Open();
+  auto listener = std::make_shared<Recorder>();
+  Start(request, listener);
+  const auto result = listener->Await();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(listener->progress().front().probe.examples_total, 1);  // as the probe says
+  EXPECT_EQ(result->profile.sensitivity, (std::vector<double>{97, 97.125, 97.25}));
+  // Of 20 tokens, that end in "c" and in "a": the other text's end stands before each.
+  EXPECT_EQ(result->profile.sizes.mean_kl, (std::vector<std::vector<double>>{{98}}));
+  EXPECT_EQ(result->profile.sizes.mean_kl_error, (std::vector<std::vector<double>>{{1}}));
+  EXPECT_EQ(*store_->Get(result->profile.id()), result->profile);
+
+  request.settings.sizes.prompt_tokens = {60};
+  const absl::Status status = calibrator_->Start(request, listener).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("size_examples is 2: the corpus's 2 texts give 0 of 60 + window_tokens"));
 }
 
 TEST_F(CalibratorTest, FinishedProfileComesFromTheStoreUnlessForced) {

@@ -46,4 +46,22 @@ inline Profile ExampleDamageProfile() {
   return profile;  // the layer index: not defined
 }
 
+// The same with a curve by size, of two examples.
+inline Profile ExampleSizeProfile() {
+  Profile profile = ExampleProfile();
+  CalibrationSettings& settings = profile.key.settings;
+  settings.selector =
+      RecentAttention{.window = 16, .queries = 64, .kernel = 5, .pooling = Pooling::kMean};
+  settings.sizes = {
+      .examples = 2,
+      .prompt_tokens = {512, 1024},
+      .retentions = {0.1, 1},
+      .allocator =
+          ShuffledRippleAllocator{{.r = 3, .gamma = 16, .map = SignalMap::kLog}, /*seed=*/7},
+      .kv_types = KvTypes(KvType::kInt8, KvType::kInt4)};
+  profile.sizes.mean_kl = {{0.5, 0.01}, {0.25, 0.005}};
+  profile.sizes.mean_kl_error = {{0.05, 0.001}, {0.025, 0}};
+  return profile;
+}
+
 }  // namespace ripplekv

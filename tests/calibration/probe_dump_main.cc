@@ -6,8 +6,11 @@
 //
 // TOKENS: the examples one after the other, prefix + window ids each. DIVERGENCES:
 // [examples][layers]. Names: prefix, window, eta, sinks, recent, seed, damage (its examples),
-// retentions (A,B,...), storage (0 or 1) (defaults as of CalibrationSettings); group (alterations)
-// and variants (defaults as of Probe::Batching).
+// retentions (A,B,...), storage (0 or 1), sizes (its examples: the last of all, of the same
+// tokens), size_retentions (A,B,...) (defaults as of CalibrationSettings; sizes under the uniform
+// allocator, with keys in int8 and values in int4, for the prefix); group (alterations) and
+// variants (defaults as of Probe::Batching).
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -18,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "calibration/probe.h"
 #include "calibration/profile.h"
+#include "calibration/staged_probe.h"
 #include "kernels/thread_pool.h"
 #include "model/decoder.h"
 #include "model/load_decoder.h"
@@ -30,6 +33,15 @@ namespace {
 int Fail(const std::string& message) {
   std::cerr << "ripplekv-probe-dump: " << message << "\n";
   return 1;
+}
+
+std::vector<double> Numbers(const char* text) {
+  std::vector<double> numbers;
+  std::istringstream list(text);
+  for (std::string item; std::getline(list, item, ',');) {
+    numbers.push_back(std::atof(item.c_str()));
+  }
+  return numbers;
 }
 
 bool Set(const std::string& argument, CalibrationSettings& settings, Probe::Batching& batching) {
@@ -52,10 +64,11 @@ bool Set(const std::string& argument, CalibrationSettings& settings, Probe::Batc
   } else if (name == "damage") {
     settings.damage_examples = std::atoi(value);
   } else if (name == "retentions") {
-    std::istringstream list(value);
-    for (std::string item; std::getline(list, item, ',');) {
-      settings.damage_retentions.push_back(std::atof(item.c_str()));
-    }
+    settings.damage_retentions = Numbers(value);
+  } else if (name == "sizes") {
+    settings.sizes.examples = std::atoi(value);
+  } else if (name == "size_retentions") {
+    settings.sizes.retentions = Numbers(value);
   } else if (name == "storage") {
     settings.damage_storage = std::atoi(value) != 0;
   } else if (name == "group") {
@@ -96,7 +109,15 @@ int Main(int argc, char** argv) {
   }
   settings.examples = static_cast<int>(examples.size());
 
-  auto probe = Probe::Create(decoder->get(), settings, std::move(examples), batching);
+  CalibrationExamples all;
+  if (settings.sizes.examples > 0) {
+    settings.sizes.prompt_tokens = {settings.prefix_tokens};
+    settings.sizes.kv_types = KvTypes(KvType::kInt8, KvType::kInt4);
+    all.sizes.assign(examples.end() - std::min(settings.sizes.examples, settings.examples),
+                     examples.end());
+  }
+  all.layers = std::move(examples);
+  auto probe = MakeCalibrationProbe(decoder->get(), settings, std::move(all), batching);
   if (!probe.ok()) return Fail(std::string(probe.status().message()));
   while (!(*probe)->done()) {
     if (absl::Status s = (*probe)->Step(); !s.ok()) return Fail(std::string(s.message()));

@@ -5,39 +5,23 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/key_scores.h"
-#include "kernels/thread_pool.h"
 #include "model/decoder.h"
-#include "tests/model/tiny_llama.h"
+#include "tests/calibration/tiny_decoder.h"
 
 namespace ripplekv {
 namespace {
 
 using testing::HasSubstr;
 
-/// A small model with random weights.
-struct Model {
-  explicit Model(ComputeType compute, int threads = 1, TinyLlamaOptions options = {})
-      : pool(threads) {
-    const std::vector<std::byte> bytes = TinyLlama(options).Build();
-    auto file = GgufFile::Parse(bytes);
-    EXPECT_TRUE(file.ok()) << file.status();
-    auto config = ModelConfig::FromGguf(*file);
-    EXPECT_TRUE(config.ok()) << config.status();
-    auto weights = Weights::Load(*file, *config);
-    EXPECT_TRUE(weights.ok()) << weights.status();
-    auto made = Decoder::Create(*weights, compute, &pool);
-    EXPECT_TRUE(made.ok()) << made.status();
-    decoder = *std::move(made);
-  }
-  ThreadPool pool;
-  std::unique_ptr<Decoder> decoder;
-};
+using Model = TinyDecoder;
 
 CalibrationSettings Settings(int examples = 3, int prefix = 70, int window = 21) {
   CalibrationSettings settings;
@@ -49,16 +33,7 @@ CalibrationSettings Settings(int examples = 3, int prefix = 70, int window = 21)
 }
 
 std::vector<std::vector<int32_t>> Examples(const CalibrationSettings& settings) {
-  std::vector<std::vector<int32_t>> examples;
-  uint32_t state = 1;
-  for (int e = 0; e < settings.examples; ++e) {
-    examples.emplace_back();
-    for (int64_t t = 0; t < settings.example_tokens(); ++t) {
-      state = state * 1664525u + 1013904223u;
-      examples.back().push_back(static_cast<int32_t>(state >> 24));  // 0 to 255
-    }
-  }
-  return examples;
+  return RandomTokens(settings.examples, settings.example_tokens());
 }
 
 using Divergences = std::vector<std::vector<double>>;
@@ -179,6 +154,24 @@ TEST_P(ProbeTest, AllRowsKeptIsExactlyZero) {
       EXPECT_EQ(retentions[1], 0.0);
     }
   }
+}
+
+TEST_P(ProbeTest, DamageIsThatOfTheSelector) {
+  Model one(GetParam(), 1), two(GetParam(), 2);
+  CalibrationSettings settings = DamageSettings();
+  const auto snapkv = MeasureAll(one.decoder.get(), settings);
+  std::set<double> different = {snapkv.rows[0][0][0]};
+  for (const SelectorSpec& selector : std::initializer_list<SelectorSpec>{
+           H2o{.window = 8, .queries = 30}, RecentAttention{.window = 16}, StreamingLlm{},
+           MixedAttention{}, RandomPositions{.window = 4}}) {
+    settings.selector = selector;
+    const auto measured = MeasureAll(one.decoder.get(), settings);
+    EXPECT_EQ(MeasureAll(two.decoder.get(), settings, {1, 3}).rows, measured.rows);
+    EXPECT_EQ(measured.sensitivity, snapkv.sensitivity);
+    EXPECT_EQ(measured.storage, snapkv.storage);
+    different.insert(measured.rows[0][0][0]);
+  }
+  EXPECT_EQ(different.size(), 6u);
 }
 
 TEST_P(ProbeTest, DamageIsOfTheLastExamples) {
@@ -341,7 +334,7 @@ TEST(ProbeLimitsTest, DamageTakesNoMoreWindowsAtOnce) {
     return (*Probe::Create(model.decoder.get(), settings, Examples(settings), {4, 1}))
         ->scratch_bytes();
   };
-  // Altered keys of all rows, the selector's queries, the scores of four query heads and two KV
+  // The selector's queries, the scores of four query heads and two KV
   // heads, what the kernel works in; three prefixes and clean windows fewer, as the alterations of
   // one example share them.
   KeyScoresArgs of_prefix = {.heads = 4,
@@ -352,11 +345,11 @@ TEST(ProbeLimitsTest, DamageTakesNoMoreWindowsAtOnce) {
                              .kv_head_stride = 216 * 16,
                              .end = 200 - 32,
                              .pooling = Pooling::kMax};
-  const size_t keys = 2 * 216 * 16, queries = 32 * 64;
+  const size_t queries = 32 * 64;
   const auto scores =
       static_cast<size_t>(6 * of_prefix.end + KeyScoresWorkspaceFloats(of_prefix, 1));
   const size_t shared = 3 * (200 + 16) * 64;
-  EXPECT_EQ(bytes(damage), bytes(plain) + (keys + queries + scores - shared) * sizeof(float));
+  EXPECT_EQ(bytes(damage), bytes(plain) + (queries + scores - shared) * sizeof(float));
 }
 
 TEST(ProbeLimitsTest, BadInputIsNamed) {

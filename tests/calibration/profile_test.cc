@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,8 +22,8 @@ using ::testing::HasSubstr;
 
 // The file's form, and the digests as hashlib.sha256 over the documented encoding gives them.
 constexpr char kExampleFile[] = R"({
-  "ripplekv_profile": 2,
-  "id": "e98f10105c5350937dc13c6b55ed2646f987518b4b7f6b78e59e0bd5525fff9d",
+  "ripplekv_profile": 3,
+  "id": "fabed9b066b36d0f6c0e270942e756c5086e6a14427fbfadade17955f094112a",
   "model_fingerprint": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
   "model_name": "Tiny",
   "compute_type": "bf16",
@@ -35,7 +37,9 @@ constexpr char kExampleFile[] = R"({
     "seed": 0,
     "damage_examples": 0,
     "damage_retentions": [],
-    "damage_storage": false
+    "damage_storage": false,
+    "selector": null,
+    "sizes": null
   },
   "corpus_name": "default",
   "corpus_digest": "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
@@ -63,8 +67,9 @@ constexpr char kExampleFile[] = R"({
     0.03
   ],
   "damage": null,
+  "sizes": null,
   "software_version": "0.1.0",
-  "content_digest": "406abdf0e6ffb26b042bd9eceadbe860cbdcacd4c7a969174a54e660748e14df"
+  "content_digest": "fb3f46844dc19c4da66fb36712b72ea9e5b7311861878d871293c52b81b75fe9"
 }
 )";
 
@@ -85,6 +90,136 @@ TEST(ProfileTest, FileHasThisForm) {
   EXPECT_EQ(*ParseProfile(kExampleFile), ExampleProfile());
 }
 
+// The digests again as hashlib.sha256 gives them.
+TEST(ProfileTest, SizesHaveThisForm) {
+  const Profile profile = ExampleSizeProfile();
+  const std::string json = *SerializeProfile(profile);
+  const auto read = ParseProfile(json);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, profile);
+  EXPECT_EQ(profile.id(), "9641946b6a28b3cb07efb065c2f9a3e2f411ce69f67abd18872f405a6bfa5a3d");
+  EXPECT_EQ(ProfileContentDigest(profile),
+            "2c37be9ce672584ba6662a1b9969991d58a124a0c1b40222c9d63431b370d1da");
+  EXPECT_THAT(json, HasSubstr(R"("selector": {
+      "name": "recent_attention",
+      "window": 16,
+      "queries": 64,
+      "kernel": 5,
+      "pooling": "mean"
+    },
+    "sizes": {
+      "examples": 2,
+      "prompt_tokens": [
+        512,
+        1024
+      ],
+      "retentions": [
+        0.1,
+        1.0
+      ],
+      "allocator": {
+        "name": "shuffled_ripple",
+        "r": 3.0,
+        "gamma": 16.0,
+        "map": "log",
+        "seed": 7
+      },
+      "kv_types": [
+        "int8",
+        "int4"
+      ]
+    }
+  },)"));
+  EXPECT_THAT(json, HasSubstr(R"("sizes": {
+    "mean_kl": [
+      [
+        0.5,
+        0.01
+      ],)"));
+  const auto error = [&](const char* from, const char* to) {
+    const std::string edited = absl::StrReplaceAll(json, {{from, to}});
+    EXPECT_NE(edited, json) << from;
+    return ParseError(edited);
+  };
+  EXPECT_THAT(error("recent_attention", "recent"),
+              HasSubstr("settings.selector.name is not one that there is"));
+  EXPECT_THAT(error("\"mean\"", "\"median\""),
+              HasSubstr("settings.selector.pooling is not max, mean or none"));
+  EXPECT_THAT(error("\"log\"", "\"ln\""),
+              HasSubstr("settings.sizes.allocator.map is not minmax, log or rank"));
+  EXPECT_THAT(error("\"queries\": 64", "\"queries\": 0"), HasSubstr("queries is 0"));
+  EXPECT_THAT(error("\"int4\"", "\"int3\""), HasSubstr("settings.sizes.kv_types is not two types"));
+  EXPECT_THAT(error("        512,", "        0.5,"),
+              HasSubstr("settings.sizes.prompt_tokens holds something other than integers"));
+  EXPECT_THAT(error("\"mean_kl_error\"", "\"errors\""),
+              HasSubstr("sizes.mean_kl_error is missing"));
+}
+
+// Every selector and allocator with parameters that are not the defaults.
+TEST(ProfileTest, AllSelectorsAndAllocatorsReadBack) {
+  const RippleAllocator ripple{.r = 2, .gamma = 3, .map = SignalMap::kRank};
+  const std::vector<SelectorSpec> selectors = {SnapKv{8, 3, Pooling::kNone},
+                                               H2o{8, 9, true},
+                                               RecentAttention{8, 9, 3},
+                                               MixedAttention{{8, 3, Pooling::kMean}, 9, 0.25},
+                                               StreamingLlm{8},
+                                               RandomPositions{8, uint64_t{1} << 63}};
+  const std::vector<Allocator> allocators = {ripple,
+                                             UniformAllocator{},
+                                             SqrtAllocator{},
+                                             InverseRippleAllocator{ripple},
+                                             ShuffledRippleAllocator{ripple, 9},
+                                             IsolatedDamageAllocator{ripple, 0.25},
+                                             LocalResponseAllocator{ripple},
+                                             PyramidAllocator{9},
+                                             MultipliersAllocator{{1, 0.5, 2}},
+                                             DamageCurvesAllocator{0.5}};
+  EXPECT_EQ(selectors.size(), std::variant_size_v<SelectorSpec>);
+  EXPECT_EQ(allocators.size() + 1, std::variant_size_v<Allocator>);  // not positions
+  std::set<std::string> ids;
+  for (const SelectorSpec& selector : selectors) {
+    for (const Allocator& allocator : allocators) {
+      Profile profile = ExampleDamageProfile();
+      profile.key.settings.selector = selector;
+      profile.key.settings.sizes = ExampleSizeProfile().key.settings.sizes;
+      profile.key.settings.sizes.allocator = allocator;
+      profile.sizes = ExampleSizeProfile().sizes;
+      if (std::holds_alternative<DamageCurvesAllocator>(allocator)) {
+        profile.key.settings.sizes.kv_types.reset();
+      }
+      const auto json = SerializeProfile(profile);
+      ASSERT_TRUE(json.ok()) << json.status();
+      const auto read = ParseProfile(*json);
+      ASSERT_TRUE(read.ok()) << read.status() << *json;
+      EXPECT_EQ(*read, profile);
+      ids.insert(profile.id());
+    }
+  }
+  EXPECT_EQ(ids.size(), selectors.size() * allocators.size());
+}
+
+TEST(ProfileTest, SizesThatTheSettingsDoNotAskForAreRefused) {
+  const auto message = [](auto change) {
+    Profile profile = ExampleSizeProfile();
+    change(profile);
+    const absl::Status status = ValidateProfile(profile);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message([](Profile& p) { p.sizes = {}; }),
+              HasSubstr("sizes.mean_kl is of 0 prompt lengths: must be of 2"));
+  EXPECT_THAT(message([](Profile& p) { p.sizes.mean_kl[1].push_back(0); }),
+              HasSubstr("sizes.mean_kl[1] is of length 3: must have 2 values"));
+  EXPECT_THAT(message([](Profile& p) { p.sizes.mean_kl[1][0] = -1; }),
+              HasSubstr("sizes.mean_kl[1][0] is -1"));
+  EXPECT_THAT(message([](Profile& p) { p.sizes.mean_kl_error.clear(); }),
+              HasSubstr("sizes.mean_kl_error is of 0 prompt lengths"));
+  EXPECT_THAT(message([](Profile& p) { p.key.settings.sizes.examples = 1; }),
+              HasSubstr("sizes.mean_kl_error is of 2 prompt lengths: must be of 0"));
+  EXPECT_THAT(message([](Profile& p) { p.key.settings.sizes = {}; }),
+              HasSubstr("selector is recent_attention: must be absent"));
+}
+
 TEST(ProfileTest, IdDependsOnEachFieldOfTheKeyAndOnNothingElse) {
   const std::string id = ExampleProfile().id();
   std::vector<Profile> same(3, ExampleProfile());
@@ -93,7 +228,7 @@ TEST(ProfileTest, IdDependsOnEachFieldOfTheKeyAndOnNothingElse) {
   same[2].software_version = "9";
   for (const Profile& profile : same) EXPECT_EQ(profile.id(), id);
 
-  std::vector<ProfileKey> keys(14, ExampleProfile().key);
+  std::vector<ProfileKey> keys(24, ExampleProfile().key);
   keys[1].model_fingerprint[63] = '0';
   keys[2].compute_type = "fp32";
   keys[3].settings.examples = 25;
@@ -107,6 +242,18 @@ TEST(ProfileTest, IdDependsOnEachFieldOfTheKeyAndOnNothingElse) {
   keys[11].settings.damage_examples = 1;
   keys[12].settings.damage_retentions = {0.5};
   keys[13].settings.damage_storage = true;
+  keys[14].settings.damage_retentions = {0.5};
+  keys[14].settings.selector = SnapKv{.kernel = 5};
+  for (size_t i = 15; i < keys.size(); ++i) keys[i] = ExampleSizeProfile().key;
+  keys[16].settings.sizes.examples = 3;
+  keys[17].settings.sizes.prompt_tokens = {512};
+  keys[18].settings.sizes.retentions[0] = 0.2;
+  keys[19].settings.sizes.allocator = UniformAllocator{};
+  keys[20].settings.sizes.allocator =
+      ShuffledRippleAllocator{{.r = 3, .gamma = 16, .map = SignalMap::kLog}, 8};
+  keys[21].settings.sizes.kv_types->v = KvType::kInt8;
+  keys[22].settings.sizes.kv_types.reset();
+  keys[23].settings.selector = RecentAttention{.window = 17, .queries = 64, .kernel = 5};
   for (size_t a = 0; a < keys.size(); ++a) {
     for (size_t b = 0; b < a; ++b) EXPECT_NE(ProfileId(keys[a]), ProfileId(keys[b]));
   }
@@ -114,7 +261,7 @@ TEST(ProfileTest, IdDependsOnEachFieldOfTheKeyAndOnNothingElse) {
 
 TEST(ProfileTest, ContentDigestCoversEveryField) {
   const std::string digest = ProfileContentDigest(ExampleProfile());
-  std::vector<Profile> others(19, ExampleProfile());
+  std::vector<Profile> others(21, ExampleProfile());
   others[0].key.settings.seed = 1;
   others[1].model_name = "Tiny2";
   others[2].corpus_name = "x";
@@ -134,6 +281,8 @@ TEST(ProfileTest, ContentDigestCoversEveryField) {
   others[16].damage.sensitivity = RankCorrelation{0, -1, 1};
   others[17].damage.layer_index = RankCorrelation{0, -1, 1};
   others[18].damage.local_response = RankCorrelation{0, -1, 1};
+  others[19].sizes.mean_kl = {{1}};
+  others[20].sizes.mean_kl_error = {{1}};
   for (const Profile& other : others) EXPECT_NE(ProfileContentDigest(other), digest);
 }
 
@@ -324,6 +473,19 @@ TEST(ProfileTest, WhereEveryExampleCarriesDamageAllServeBothSides) {
   EXPECT_EQ(profile.damage.local_response, (RankCorrelation{-1, -1, -1}));
 }
 
+TEST(ProfileTest, SizesAreSummarised) {
+  ProbeMeasurements measured = Measured();
+  measured.rows.clear();
+  measured.storage.clear();
+  measured.sizes = {{{1, 0}, {4, 2}}, {{3, 0}, {4, 1}}};
+  Profile profile = ExampleSizeProfile();
+  profile.key.settings.examples = 4;
+  SummariseMeasurements(measured, profile);
+  EXPECT_TRUE(ValidateProfile(profile).ok()) << ValidateProfile(profile);
+  EXPECT_EQ(profile.sizes.mean_kl, (std::vector<std::vector<double>>{{2, 0}, {4, 1.5}}));
+  EXPECT_EQ(profile.sizes.mean_kl_error, (std::vector<std::vector<double>>{{1, 0}, {0, 0.5}}));
+}
+
 TEST(ProfileTest, StorageAloneIsSummarised) {
   ProbeMeasurements measured = Measured();
   for (auto& example : measured.rows) {
@@ -359,7 +521,7 @@ TEST(ProfileTest, EveryTruncationIsRefused) {
 
 TEST(ProfileTest, EveryBitFlipIsRefused) {
   std::string file = kExampleFile;
-  const char* const version = &file[file.find("profile\": 2") + 10];
+  const char* const version = &file[file.find("profile\": 3") + 10];
   for (char& byte : file) {
     for (int bit = 0; bit < 8; ++bit) {
       byte = static_cast<char>(byte ^ 1 << bit);
@@ -406,14 +568,14 @@ TEST(ProfileTest, ReasonsAreClear) {
   EXPECT_THAT(ParseError(""), HasSubstr("not a JSON object"));
   EXPECT_THAT(ParseError("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(ParseError("{}"), HasSubstr("no field \"ripplekv_profile\""));
-  for (const char* version : {"1", "3"}) {
+  for (const char* version : {"1", "2", "4"}) {
     const absl::Status other =
-        ParseProfile(Edited("profile\": 2", absl::StrCat("profile\": ", version).c_str())).status();
+        ParseProfile(Edited("profile\": 3", absl::StrCat("profile\": ", version).c_str())).status();
     EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(other.message(),
-              absl::StrCat("profile format version ", version, ": this software reads version 2"));
+              absl::StrCat("profile format version ", version, ": this software reads version 3"));
   }
-  EXPECT_THAT(ParseError(Edited("profile\": 2", "profile\": \"2\"")), HasSubstr("format version"));
+  EXPECT_THAT(ParseError(Edited("profile\": 3", "profile\": \"3\"")), HasSubstr("format version"));
   EXPECT_THAT(ParseError(Edited("  \"layers\": 3,\n", "")), HasSubstr("layers is missing"));
   EXPECT_THAT(ParseError(Edited("\"layers\": 3", "\"layers\": 3.0")),
               HasSubstr("layers is not an integer"));

@@ -1,4 +1,4 @@
-"""What compressing one layer alone costs, and the layer's own response to noise, against a plain implementation: whole-model
+"""What compressing one layer alone costs, and every layer, and the layer's own response to noise, against a plain implementation: whole-model
 passes by transformers in fp32 on the same dequantised weights with an attention of the test's own, SnapKV and the storage
 types written here from their definitions.
 """
@@ -18,8 +18,10 @@ from test_probe_oracle import examples_of, noise
 PREFIX, WINDOW = 200, 24
 SELECTOR_WINDOW, KERNEL, SINKS, RECENT = 32, 7, 4, 32
 RETENTIONS = (0.2, 0.5)
+SIZES = (0.2, 0.5, 1)
 DAMAGED = 2  # of three
 LAYERS = (0, 1, 13, 29)
+LAYER_COUNT = 30
 ETA = 0.5
 
 
@@ -71,18 +73,18 @@ class Example:
         self.model, self.ids, self.number = model, ids, number
         self.queries, self.keys, self.values = {}, {}, {}
         logits_with(model, self._prefill, ids[:PREFIX], 0)
-        self.clean = self.window(None, None)
+        self.clean = self.window({})
 
     def _prefill(self, layer, q, k, v):
         self.queries[layer], self.keys[layer], self.values[layer] = q[:, -SELECTOR_WINDOW:], k, v
         return attend(q, k, v, 0)
 
-    def window(self, altered, rows):
-        """Log-probabilities [window, vocab] and the states behind the layers, with other rows (k, v) in one layer."""
+    def window(self, rows):
+        """Log-probabilities [window, vocab] and the states behind the layers, with other rows (k, v) in some layers."""
         states = {}
 
         def attention(layer, q, k, v):
-            keys, values = rows if layer == altered else (self.keys[layer], self.values[layer])
+            keys, values = rows.get(layer, (self.keys[layer], self.values[layer]))
             return attend(q, torch.cat([keys, k], 1), torch.cat([values, v], 1), keys.shape[1])
 
         hooks = [
@@ -96,8 +98,8 @@ class Example:
             hook.remove()
         return logits.double().log_softmax(-1), states
 
-    def damage(self, layer, rows):
-        p, q = self.clean[0], self.window(layer, rows)[0]
+    def damage(self, rows):
+        p, q = self.clean[0], self.window(rows)[0]
         return (p.exp() * (p - q)).sum(-1).mean().item()
 
     def kept(self, layer, retention):
@@ -127,7 +129,7 @@ class Example:
         moved = v.double() + ETA / math.sqrt(d) * v.double().norm(dim=-1, keepdim=True) * eps
         perturbed = v.clone()
         perturbed[:, SINKS : PREFIX - RECENT] = moved[:, SINKS : PREFIX - RECENT].float()
-        h, other = self.clean[1][layer].double(), self.window(layer, (k, perturbed))[1][layer].double()
+        h, other = self.clean[1][layer].double(), self.window({layer: (k, perturbed)})[1][layer].double()
         return ((other - h).norm(dim=-1) / h.norm(dim=-1)).mean().item()
 
 
@@ -163,6 +165,8 @@ def measure(folder, model_path, texts, compute, threads, *extra):
         f"damage={DAMAGED}",
         f"retentions={','.join(map(str, RETENTIONS))}",
         "storage=1",
+        f"sizes={DAMAGED}",
+        f"size_retentions={','.join(map(str, SIZES))}",
         *extra,
     )
     return json.loads((folder / "profile.json").read_text())
@@ -179,19 +183,35 @@ def compare(name, ours, theirs, tolerance):
 
 @torch.inference_mode()
 def test_damage_of_fewer_rows(examples, profile):
-    theirs = [[np.mean([e.damage(l, e.kept(l, r)) for e in examples[-DAMAGED:]]) for r in RETENTIONS] for l in LAYERS]
+    theirs = [[np.mean([e.damage({l: e.kept(l, r)}) for e in examples[-DAMAGED:]]) for r in RETENTIONS] for l in LAYERS]
     compare("rows", [profile["damage"]["rows"][l] for l in LAYERS], theirs, 0.002)
 
 
 @torch.inference_mode()
 def test_damage_of_fewer_bits(examples, profile):
     assert profile["damage"]["storage_types"] == [["int8", "int8"], ["int4", "int4"], ["int8", "int4"]]
-    theirs = [[np.mean([e.damage(l, e.stored(l, t)) for e in examples[-DAMAGED:]]) for t in STORAGE] for l in LAYERS]
+    theirs = [[np.mean([e.damage({l: e.stored(l, t)}) for e in examples[-DAMAGED:]]) for t in STORAGE] for l in LAYERS]
     ours = np.array([profile["damage"]["storage"][l] for l in LAYERS])
     theirs = np.array(theirs)
     # What int8 costs is small: numbers that lie between two steps fall to either side.
     compare("int8", ours[:, 0], theirs[:, 0], 0.1)
     compare("int4", ours[:, 1:], theirs[:, 1:], 0.005)
+
+
+@torch.inference_mode()
+def test_every_layer_compressed(examples, profile):
+    """Keys in int8 and values in int4, of as many rows everywhere."""
+    theirs = []
+    for retention in SIZES:
+        rows = [
+            {l: (int8(k), int4(v)) for l in range(LAYER_COUNT) for k, v in [e.kept(l, retention)]}
+            for e in examples[-DAMAGED:]
+        ]
+        theirs.append([e.damage(r) for e, r in zip(examples[-DAMAGED:], rows)])
+    assert profile["settings"]["sizes"]["kv_types"] == ["int8", "int4"]
+    compare("sizes", profile["sizes"]["mean_kl"], [np.mean(theirs, 1)], 0.005)
+    error = np.abs(np.diff(theirs, axis=1))[:, 0] / 2
+    assert profile["sizes"]["mean_kl_error"][0] == pytest.approx(error, rel=0.05)
 
 
 @torch.inference_mode()
@@ -212,5 +232,6 @@ def test_errors_are_those_of_the_examples(tmp_path, model_path, texts, profile):
 def test_bf16_bytes_do_not_depend_on_threads_or_batching(tmp_path, model_path, texts):
     once = measure(tmp_path, model_path, texts, "bf16", 1, "group=1", "variants=1")
     assert once == measure(tmp_path, model_path, texts, "bf16", 2, "group=5", "variants=7")
+    assert (np.array(once["sizes"]["mean_kl"]) > 0).all()
     # Rounding to bf16 behind the layer hides what fewer bits cost on so short a prefix, not that rows are gone.
     assert (np.array(once["damage"]["rows"]) > 0).all()

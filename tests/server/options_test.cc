@@ -66,7 +66,7 @@ TEST(ParseOptions, HasTheDocumentedDefaults) {
   EXPECT_EQ(options.calibration, "embedded");
   EXPECT_GE(options.threads, 1);
   EXPECT_FALSE(options.calibrates_remotely());
-  const CalibrationSettings settings = options.calibration_settings();
+  const CalibrationSettings settings = options.calibration_settings(8192, KvType::kBf16);
   EXPECT_EQ(settings, CalibrationSettings());
   EXPECT_EQ(std::get<RippleAllocator>(options.plan_allocator()), RippleAllocator());
   EXPECT_EQ(options.plan_selector(), SelectorSpec(SnapKv()));
@@ -171,7 +171,8 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
   EXPECT_EQ(selectors.streaming_llm, StreamingLlm{16});
   EXPECT_EQ(selectors.random, (RandomPositions{16, 11}));
   EXPECT_EQ(options.plan_selector(), SelectorSpec(selectors.mixed));
-  EXPECT_EQ(options.calibration_settings(), (CalibrationSettings{3, 64, 8, 0, 2, 1, 9}));
+  EXPECT_EQ(options.calibration_settings(8192, KvType::kBf16),
+            (CalibrationSettings{3, 64, 8, 0, 2, 1, 9}));
   EXPECT_EQ(options.max_queue, 1);
   EXPECT_EQ(options.max_batch, 4);
   EXPECT_EQ(options.work_memory_bytes, 1 << 30);
@@ -339,15 +340,45 @@ TEST(ParseOptions, PrintsEveryValueInForce) {
 }
 
 TEST(ParseOptions, DamageIsMeasuredOnRequest) {
-  EXPECT_EQ(Parse({"--model", "m"}).options->calibration_settings(), CalibrationSettings());
+  EXPECT_EQ(Parse({"--model", "m"}).options->calibration_settings(8192, KvType::kBf16),
+            CalibrationSettings());
   const Parsed parsed = Parse({"--model", "m", "--calibration-damage", "8"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
-  const CalibrationSettings settings = parsed.options->calibration_settings();
+  const CalibrationSettings settings = parsed.options->calibration_settings(8192, KvType::kBf16);
   EXPECT_EQ(settings.damage_examples, 8);
   EXPECT_EQ(settings.damage_retentions, CalibrationSettings().DefaultDamageRetentions());
   EXPECT_TRUE(settings.damage_storage);
   EXPECT_TRUE(settings.Validate(8192).ok());
   EXPECT_FALSE(Parse({"--model", "m", "--calibration-damage", "-1"}).options.has_value());
+}
+
+TEST(ParseOptions, DamageAndSizesAreThoseOfThePlan) {
+  const auto of = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), {"--model", "m"});
+    const Parsed parsed = Parse(arguments);
+    EXPECT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+    const CalibrationSettings settings =
+        parsed.options->calibration_settings(4000, KvTypes(KvType::kInt8));
+    EXPECT_TRUE(settings.Validate(4000).ok()) << settings.Validate(4000);
+    return settings;
+  };
+  // Without either the selector means nothing.
+  EXPECT_EQ(of({"--selector", "h2o"}), CalibrationSettings());
+  EXPECT_EQ(of({"--selector", "h2o", "--calibration-damage", "2"}).selector, SelectorSpec(H2o()));
+  const CalibrationSettings sizes =
+      of({"--calibration-sizes", "5", "--selector", "streaming_llm", "--allocator", "sqrt"});
+  EXPECT_EQ(sizes.damage_examples, 0);
+  EXPECT_EQ(sizes.selector, SelectorSpec(StreamingLlm()));
+  EXPECT_EQ(sizes.sizes.examples, 5);
+  EXPECT_EQ(sizes.sizes.prompt_tokens, (std::vector<int64_t>{1024, 2048}));
+  EXPECT_EQ(sizes.sizes.retentions, (std::vector<double>{0.05, 0.1, 0.2, 0.3, 0.5, 1}));
+  EXPECT_EQ(sizes.sizes.allocator, Allocator(SqrtAllocator()));
+  EXPECT_EQ(sizes.sizes.kv_types, KvTypes(KvType::kInt8));
+  const CalibrationSettings chosen = of({"--calibration-sizes", "5", "--calibration-damage", "2",
+                                         "--allocator", "damage_curves", "--kv-type", "auto"});
+  EXPECT_EQ(chosen.sizes.allocator, Allocator(DamageCurvesAllocator()));
+  EXPECT_FALSE(chosen.sizes.kv_types.has_value());
+  EXPECT_FALSE(Parse({"--model", "m", "--calibration-sizes", "-1"}).options.has_value());
 }
 
 TEST(ParseOptions, HelpExplainsEachWithDefaultRangeAndVariable) {

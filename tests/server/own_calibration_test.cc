@@ -47,9 +47,9 @@ class OwnCalibrationTest : public testing::Test {
     parts.tokenize = [](std::string_view text) -> absl::StatusOr<std::vector<int32_t>> {
       return std::vector<int32_t>(text.begin(), text.end());
     };
-    parts.make_probe = [this](const CalibrationSettings&,
-                              std::vector<std::vector<int32_t>> examples)
-        -> absl::StatusOr<std::unique_ptr<SensitivityProbe>> {
+    parts.make_probe =
+        [this](const CalibrationSettings&,
+               CalibrationExamples examples) -> absl::StatusOr<std::unique_ptr<SensitivityProbe>> {
       const absl::Status failure =
           ++probes_ <= failing_probes_ ? absl::InternalError("LibTorch failed") : absl::OkStatus();
       return std::make_unique<FakeProbe>(std::move(examples), &gate_, failure, &alive_);

@@ -76,20 +76,21 @@ TEST_F(PlanKeeperTest, TakesOnlyTheConfiguredMeasurement) {
   EXPECT_FALSE(plans->has_profile());
 }
 
-TEST_F(PlanKeeperTest, NothingOfAnotherMeasurementStays) {
+TEST_F(PlanKeeperTest, TheCurveBySizeMeetsATarget) {
+  ProfileKey key = Key();
   PlanSpec spec;
   spec.layers = 3;
-  spec.profile_id = "another";
-  spec.local_response = {1, 2, 3};
-  spec.size_curve.prompt_tokens = {100};
-  spec.size_curve.retentions = {0.5};
-  spec.size_curve.mean_kl = {{0.1}};
-  const Profile profile = Measured(Key());
-  TakeMeasurements(profile, spec);
-  EXPECT_EQ(spec.profile_id, profile.id());
-  EXPECT_EQ(spec.sensitivity, profile.sensitivity);
-  EXPECT_TRUE(spec.local_response.empty());
-  EXPECT_TRUE(spec.size_curve.empty());
+  spec.min_positions = 0;
+  key.settings.sizes = {
+      .examples = 1, .prompt_tokens = {1000}, .retentions = {0.1, 0.5}, .kv_types = spec.kv_types};
+  const auto plans = *PlanKeeper::Create(spec, key, &log_, &metrics_);
+  const TargetMeanKl target{0.3};
+  EXPECT_EQ(plans->plan()->BudgetsFor(1000, target).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  Profile profile = Measured(key);
+  profile.sizes.mean_kl = {{0.3, 0.01}};
+  EXPECT_TRUE(plans->Adopt(profile));
+  EXPECT_EQ(plans->plan()->BudgetsFor(1000, target)->layer, (std::vector<int64_t>{100, 100, 100}));
 }
 
 TEST_F(PlanKeeperTest, TellsItsListenerAtOnceAndOfChanges) {

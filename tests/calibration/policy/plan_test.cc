@@ -314,15 +314,23 @@ TEST(PlanTest, MeetsATargetMeanKl) {
     return std::string(budgets.status().message());
   };
   EXPECT_THAT(refused(plan.With(UniformAllocator{}, std::nullopt)->BudgetsFor(1000)),
-              HasSubstr("measured with another allocator (ripple)"));
+              HasSubstr("measured with another allocator (ripple, not uniform)"));
+  EXPECT_THAT(refused(plan.With(RippleAllocator{.r = 99}, std::nullopt)->BudgetsFor(1000)),
+              HasSubstr("another allocator (ripple with other parameters)"));
   EXPECT_THAT(
       refused(plan.With(std::nullopt, std::nullopt, KvTypes(KvType::kInt8))->BudgetsFor(1000)),
-      HasSubstr("selector or type of rows"));
+      HasSubstr("type of rows (bf16 keys and bf16 values, not int8 keys and int8 values)"));
   EXPECT_THAT(refused(plan.With(std::nullopt, SnapKv{.window = 8})->BudgetsFor(1000)),
-              HasSubstr("another allocator (ripple), selector"));
+              HasSubstr("another selector (snapkv with other parameters)"));
+  EXPECT_THAT(refused(plan.With(std::nullopt, H2o{})->BudgetsFor(1000)),
+              HasSubstr("another selector (snapkv, not h2o)"));
+  spec.size_curve.sinks = 9;
+  EXPECT_THAT(refused(Plan::Make(spec)->BudgetsFor(1000)),
+              HasSubstr("another number of sinks (9, not 4)"));
   spec.size_curve = {};
   EXPECT_THAT(refused(Plan::Make(spec)->BudgetsFor(1000)),
-              HasSubstr("give retention, total_positions or total_bytes instead"));
+              HasSubstr("calibrate the model with --calibration-sizes (size_examples), or give "
+                        "retention, total_positions or total_bytes instead"));
 }
 
 TEST(PlanTest, SaysWhatIsNotMeasured) {

@@ -52,6 +52,25 @@ TEST(SizeCurveTest, MeasuredPointsComeBack) {
               std::sqrt(0.2 * RetentionForMeanKl(Curve(), 0.1, 4000)), 1e-12);
 }
 
+TEST(SizeCurveTest, AllRowsInFewBitsMayBeMeasuredToo) {
+  SizeCurve curve = Curve();
+  curve.retentions = {0.1, 0.5, 1};
+  curve.mean_kl[0] = {0.4, 0.1, 0.025};
+  EXPECT_TRUE(ValidateSizeCurve(curve).ok());
+  EXPECT_NEAR(RetentionForMeanKl(curve, 0.05, 1000), std::sqrt(0.5), 1e-12);
+  EXPECT_NEAR(RetentionForMeanKl(curve, 0.025, 1000), 1, 1e-12);
+  // No size of this plan comes nearer.
+  EXPECT_EQ(RetentionForMeanKl(curve, 0.01, 1000), 1);
+  // Where they lose nothing it is as if 1 had not been measured.
+  curve.mean_kl[0][2] = 0;
+  SizeCurve without = curve;
+  without.retentions.pop_back();
+  for (auto& row : without.mean_kl) row.pop_back();
+  for (const double nats : {0.3, 0.1, 0.05, 1e-5}) {
+    EXPECT_EQ(RetentionForMeanKl(curve, nats, 1000), RetentionForMeanKl(without, nats, 1000));
+  }
+}
+
 TEST(SizeCurveTest, InvertsTheInterpolationOfNoisyCurves) {
   std::mt19937_64 random(1);
   const auto unit = [&] { return std::ldexp(static_cast<double>(random() >> 11), -53); };
@@ -91,8 +110,8 @@ TEST(SizeCurveTest, ErrorsNameWhatIsWrong) {
     return std::string(status.message());
   };
   using testing::HasSubstr;
-  EXPECT_THAT(message([](SizeCurve& c) { c.retentions[2] = 1; }),
-              HasSubstr("the retention 1 after 0.2"));
+  EXPECT_THAT(message([](SizeCurve& c) { c.retentions[2] = 1.5; }),
+              HasSubstr("the retention 1.5 after 0.2"));
   EXPECT_THAT(message([](SizeCurve& c) { c.prompt_tokens[1] = 1000; }),
               HasSubstr("the prompt length 1000 after 1000"));
   EXPECT_THAT(message([](SizeCurve& c) { c.mean_kl.pop_back(); }),

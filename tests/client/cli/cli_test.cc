@@ -518,6 +518,14 @@ TEST_F(CliTest, CalibrationShowsFewLinesWithoutATerminal) {
   EXPECT_THAT(service_.last_calibration.settings().damage_retentions(), ElementsAre(0.1, 0.25));
   EXPECT_FALSE(service_.last_calibration.settings().has_damage_storage());
   EXPECT_EQ(Run({"calibrate", "--damage-retentions", "x"}).exit_code, 2);
+  EXPECT_EQ(Run({"calibrate", "--sizes", "6", "--size-prompts", "512,1024", "--size-retentions",
+                 "0.1,0.25"})
+                .exit_code,
+            0);
+  EXPECT_EQ(service_.last_calibration.settings().size_examples(), 6);
+  EXPECT_THAT(service_.last_calibration.settings().size_prompt_tokens(), ElementsAre(512, 1024));
+  EXPECT_THAT(service_.last_calibration.settings().size_retentions(), ElementsAre(0.1, 0.25));
+  EXPECT_FALSE(service_.last_calibration.settings().has_damage_examples());
 }
 
 TEST_F(CliTest, CalibrationsAsATableAndAsJson) {

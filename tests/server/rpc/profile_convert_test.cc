@@ -53,6 +53,19 @@ Profile DamageExample() {
   return profile;
 }
 
+Profile SizeExample() {
+  Profile profile = Example();
+  profile.key.settings.selector = H2o{.window = 8, .queries = 20};
+  profile.key.settings.sizes = {.examples = 2,
+                                .prompt_tokens = {100, 200},
+                                .retentions = {0.4, 0.7},
+                                .allocator = SqrtAllocator{},
+                                .kv_types = KvTypes(KvType::kInt8, KvType::kInt4)};
+  profile.sizes.mean_kl = {{0.1, 1.0 / 3}, {0.2, 0}};
+  profile.sizes.mean_kl_error = {{0.01, 1.0 / 30}, {0.02, 0}};
+  return profile;
+}
+
 RunInfo ExampleRun() {
   return {
       .started_at = "2026-01-02T03:04:05Z", .duration_seconds = 12.75, .host = "h", .threads = 2};
@@ -103,6 +116,53 @@ TEST(ProfileToProto, DamageReadsBackToTheSameBytes) {
   EXPECT_EQ(proto.layers(2).storage(2).damage().mean_kl(), 0.9);
   EXPECT_EQ(proto.damage_agreement().retention(), 0.4);
   EXPECT_FALSE(proto.damage_agreement().has_layer_index());
+}
+
+TEST(ProfileToProto, SizesReadBackToTheSameBytes) {
+  Profile one = SizeExample();
+  one.key.settings.sizes.examples = 1;
+  one.sizes.mean_kl_error.clear();
+  for (const Profile& profile : {SizeExample(), one}) {
+    v1::Profile proto;
+    ASSERT_TRUE(proto.ParseFromString(ProfileToProto(profile, std::nullopt).SerializeAsString()));
+    const auto back = ProfileFromProto(proto);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->profile, profile);
+    EXPECT_EQ(*SerializeProfile(back->profile), *SerializeProfile(profile));
+  }
+  const v1::Profile proto = ProfileToProto(SizeExample(), std::nullopt);
+  ASSERT_EQ(proto.sizes_size(), 4);
+  EXPECT_EQ(proto.sizes(2).prompt_tokens(), 200);
+  EXPECT_EQ(proto.sizes(1).retention(), 0.7);
+  EXPECT_EQ(proto.sizes(1).damage().mean_kl(), 1.0 / 3);
+  EXPECT_EQ(proto.sizes(1).damage().standard_error(), 1.0 / 30);
+  EXPECT_EQ(proto.settings().size_value_type(), v1::KV_TYPE_INT4);
+
+  const std::vector<std::function<void(v1::Profile&)>> changes = {
+      [](v1::Profile& p) { p.mutable_sizes()->RemoveLast(); },
+      [](v1::Profile& p) { p.clear_sizes(); },
+      [](v1::Profile& p) { *p.add_sizes() = p.sizes(3); },
+      [](v1::Profile& p) { p.mutable_sizes(1)->set_prompt_tokens(200); },
+      [](v1::Profile& p) { p.mutable_sizes(1)->set_retention(0.4); },
+      [](v1::Profile& p) { p.mutable_sizes(1)->mutable_damage()->set_mean_kl(0.4); },
+      [](v1::Profile& p) { p.mutable_sizes(1)->mutable_damage()->clear_standard_error(); },
+      [](v1::Profile& p) { p.mutable_sizes(0)->mutable_damage()->clear_standard_error(); },
+      [](v1::Profile& p) { p.mutable_settings()->set_size_examples(0); },
+      [](v1::Profile& p) { p.mutable_settings()->set_size_prompt_tokens(1, 300); },
+      [](v1::Profile& p) { p.mutable_settings()->add_size_retentions(0.9); },
+      [](v1::Profile& p) { p.mutable_settings()->mutable_size_allocator()->mutable_uniform(); },
+      [](v1::Profile& p) { p.mutable_settings()->set_size_key_type(v1::KV_TYPE_INT4); },
+      [](v1::Profile& p) { p.mutable_settings()->clear_size_value_type(); },
+      [](v1::Profile& p) { p.mutable_settings()->set_size_chooses_types(true); },
+      [](v1::Profile& p) { p.mutable_settings()->clear_selector(); },
+      [](v1::Profile& p) { p.mutable_settings()->mutable_selector()->mutable_snapkv(); },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    v1::Profile changed = proto;
+    changes[i](changed);
+    EXPECT_EQ(ProfileFromProto(changed).status().code(), absl::StatusCode::kDataLoss)
+        << "change " << i;
+  }
 }
 
 TEST(ProfileToProto, KeepsWhatIsAbsentAbsent) {
@@ -175,50 +235,6 @@ TEST(ProfileFromProto, RefusesAnyChange) {
     const auto back = ProfileFromProto(proto);
     EXPECT_EQ(back.status().code(), absl::StatusCode::kDataLoss) << "change " << i;
   }
-}
-
-TEST(SettingsFromProto, TakesZerosThatAreThere) {
-  const CalibrationSettings defaults = Example().key.settings;
-  v1::CalibrationSettings proto;
-  EXPECT_EQ(SettingsFromProto(proto, defaults), defaults);
-  proto.set_eta(0);
-  proto.set_sinks(0);
-  proto.set_seed(0);
-  CalibrationSettings expected = defaults;
-  expected.eta = 0;
-  expected.sinks = 0;
-  expected.seed = 0;
-  EXPECT_EQ(SettingsFromProto(proto, defaults), expected);
-  EXPECT_EQ(SettingsFromProto(SettingsToProto(defaults), CalibrationSettings()), defaults);
-  const CalibrationSettings damage = DamageExample().key.settings;
-  EXPECT_EQ(SettingsFromProto(SettingsToProto(damage), CalibrationSettings()), damage);
-}
-
-TEST(RequestedSettings, DamageFollowsFromItsExamples) {
-  CalibrationSettings off;
-  CalibrationSettings on;
-  on.damage_examples = 8;
-  on.damage_retentions = on.DefaultDamageRetentions();
-  on.damage_storage = true;
-  v1::CalibrationSettings proto;
-  EXPECT_EQ(RequestedSettings(proto, off), off);
-  EXPECT_EQ(RequestedSettings(proto, on), on);
-  proto.set_damage_examples(0);
-  EXPECT_EQ(RequestedSettings(proto, on), off);
-  proto.set_damage_examples(8);
-  EXPECT_EQ(RequestedSettings(proto, off), on);
-  // Those that the request's own prefix allows, also where the server's would not fit it.
-  proto.set_prefix_tokens(256);
-  EXPECT_EQ(RequestedSettings(proto, on).damage_retentions, (std::vector<double>{0.2, 0.4, 0.7}));
-  proto.add_damage_retentions(0.5);
-  EXPECT_EQ(RequestedSettings(proto, off).damage_retentions, std::vector<double>{0.5});
-  EXPECT_TRUE(RequestedSettings(proto, off).damage_storage);
-  proto.set_damage_storage(false);
-  EXPECT_FALSE(RequestedSettings(proto, on).damage_storage);
-  // What makes no sense is left to be refused.
-  proto.set_damage_examples(0);
-  EXPECT_EQ(RequestedSettings(proto, on).Validate(8192).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(RequestedSettings(SettingsToProto(on), off), on);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <functional>
 #include <thread>
 
+#include "server/rpc/settings_convert.h"
+
 namespace ripplekv {
 namespace {
 
@@ -140,7 +142,7 @@ TEST_F(RemoteCalibrationTest, HasTheProfileMeasuredAndKeepsTheSameBytes) {
   EXPECT_TRUE(plans_->InForce(profile.id()));
   EXPECT_EQ(*SerializeProfile(*store_->Get(profile.id())), *SerializeProfile(profile));
   EXPECT_EQ(server.calibrations, 1);
-  EXPECT_EQ(SettingsFromProto(server.asked.settings(), {}), Key().settings);
+  EXPECT_EQ(*SettingsFromProto(server.asked.settings(), {}), Key().settings);
   EXPECT_EQ(server.asked.corpus().name(), "default");
   EXPECT_THAT(Lines(), HasSubstr("profile_fetched"));
   EXPECT_THAT(metrics_.Scrape(), HasSubstr("ripplekv_calibrations_total{outcome=\"fetched\"} 1"));

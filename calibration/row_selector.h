@@ -30,11 +30,13 @@ class RowSelector {
   /// The next layer's queries of tokens begin ... begin + n - 1: [n, heads, d].
   void TakeQueries(int64_t begin, int n, const void* q);
 
-  /// Of the layer whose queries were taken: [kv_heads, budget], each head's ascending. Key of
-  /// position u and KV head h at k + (h * kv_head_stride + u * d) elements. budget: sinks + window
-  /// to prompt_tokens - 1.
-  absl::StatusOr<std::vector<int32_t>> Select(int layer, const void* k, int64_t kv_head_stride,
-                                              int64_t budget);
+  /// Scores the positions of the layer whose queries were taken. Key of position u and KV head h at
+  /// k + (h * kv_head_stride + u * d) elements.
+  void Score(const void* k, int64_t kv_head_stride);
+
+  /// Of the layer that was scored: [kv_heads, budget], each head's ascending. budget: sinks +
+  /// window to prompt_tokens - 1.
+  absl::StatusOr<std::vector<int32_t>> Choose(int layer, int64_t budget) const;
 
  private:
   // Positions that are scored: all before the window.
@@ -42,7 +44,6 @@ class RowSelector {
   // Mean scores of each KV head [kv_heads, scored] from the last `queries` of those that vote.
   void Count(const void* k, int64_t kv_head_stride, int queries, bool normalised, Pooling pooling,
              int kernel, std::vector<float>& out);
-  void Score(const void* k, int64_t kv_head_stride);
 
   SelectorSpec selector_;
   int sinks_;

@@ -1,4 +1,4 @@
-#include "server/engine/row_selector.h"
+#include "calibration/row_selector.h"
 
 #include <algorithm>
 #include <cstring>
@@ -109,9 +109,7 @@ void RowSelector::Score(const void* k, int64_t kv_head_stride) {
   }
 }
 
-absl::StatusOr<std::vector<int32_t>> RowSelector::Select(int layer, const void* k,
-                                                         int64_t kv_head_stride, int64_t budget) {
-  Score(k, kv_head_stride);
+absl::StatusOr<std::vector<int32_t>> RowSelector::Choose(int layer, int64_t budget) const {
   const auto* const random = std::get_if<RandomPositions>(&selector_);
   const bool recent_only = std::holds_alternative<StreamingLlm>(selector_);
   std::vector<int32_t> indices;

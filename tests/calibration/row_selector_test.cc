@@ -1,6 +1,6 @@
 // Every selector against the plain reading of its formula in double precision.
 
-#include "server/engine/row_selector.h"
+#include "calibration/row_selector.h"
 
 #include <gtest/gtest.h>
 
@@ -161,7 +161,8 @@ std::vector<int32_t> Choose(const SelectorSpec& selector, const Layer& layer, in
     const int n = static_cast<int>(std::min<int64_t>(chunk, layer.tokens - t));
     rows.TakeQueries(t, n, layer.q.data() + t * kHeads * kHeadDim);
   }
-  auto indices = rows.Select(layer_index, layer.k.data(), layer.tokens * kHeadDim, budget);
+  rows.Score(layer.k.data(), layer.tokens * kHeadDim);
+  auto indices = rows.Choose(layer_index, budget);
   EXPECT_TRUE(indices.ok()) << indices.status();
   return indices.ok() ? *indices : std::vector<int32_t>();
 }
