@@ -24,21 +24,37 @@ RIPPLEKV_INLINE void Reorder(const float* sums, int head_dim, const Where& where
 template <KvType type>
 struct DotRows;
 
-/// e^x to 3e-7 and |x| / 2^24; 0 below -86.6, NaN stays. For x up to 88.
-RIPPLEKV_INLINE Vec ExpOfScore(Vec x) {
+/// x becomes e^x to 3e-7 and |x| / 2^24; 0 below -86.6, NaN stays. For x up to 88. Step by step for
+/// all: each waits for the step before, and the processor looks only so far ahead.
+template <int n>
+RIPPLEKV_INLINE void ExpOfScores(Vec (&x)[n]) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
-  const __m512 y = _mm512_mul_ps(x.v, _mm512_set1_ps(1.44269504088896341f));
-  const __m512 t = _mm512_add_ps(y, magic);
-  const __m512 f = _mm512_sub_ps(y, _mm512_sub_ps(t, magic));
+  __m512 f[n], p[n];
+  __mmask16 some[n];
+  Unroll<n>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+    f[i.value] = _mm512_mul_ps(x[i.value].v, _mm512_set1_ps(1.44269504088896341f));
+  });
+  Unroll<n>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+    const __m512 t = _mm512_add_ps(f[i.value], magic);
+    some[i.value] = _mm512_cmp_ps_mask(f[i.value], _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
+    f[i.value] = _mm512_sub_ps(f[i.value], _mm512_sub_ps(t, magic));
+    x[i.value] = PowerOfTwo({t});
+  });
   // 2^f for |f| <= 1/2.
-  __m512 p = _mm512_set1_ps(0.001327647129f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.009675541893f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.05550713092f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.2402212024f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693146944f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0000001192f));
-  const __mmask16 some = _mm512_cmp_ps_mask(y, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
-  return {_mm512_maskz_mul_ps(some, p, PowerOfTwo({t}).v)};
+  Unroll<n>([&](auto i) RIPPLEKV_INLINE_LAMBDA { p[i.value] = _mm512_set1_ps(0.001327647129f); });
+  const auto step = [&](float c) RIPPLEKV_INLINE_LAMBDA {
+    Unroll<n>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+      p[i.value] = _mm512_fmadd_ps(p[i.value], f[i.value], _mm512_set1_ps(c));
+    });
+  };
+  step(0.009675541893f);
+  step(0.05550713092f);
+  step(0.2402212024f);
+  step(0.693146944f);
+  step(1.0000001192f);
+  Unroll<n>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
+    x[i.value] = {_mm512_maskz_mul_ps(some[i.value], p[i.value], x[i.value].v)};
+  });
 }
 
 RIPPLEKV_INLINE __m512i BroadcastDword(const void* p) {

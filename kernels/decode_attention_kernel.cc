@@ -6,6 +6,7 @@
 #include "kernels/decode_attention_int4_dot.h"
 #include "kernels/decode_attention_int8_dot.h"
 #endif
+#include "kernels/decode_attention_items.h"
 #include "kernels/isa_functions.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
@@ -17,6 +18,7 @@ constexpr int kQueriesAtOnce = 128;
 constexpr int kFloatsAtOnce = 16384;  // of queries, channels rounded up to 64
 /// A score may pass the number that the softmax subtracts by so much before it is raised.
 constexpr float kMostAbove = 30;
+constexpr int kAtOnce = 3;  // heads whose exponentials do not wait for each other
 constexpr float kLowest = -3.4028234663852886e38f;
 
 // What a block of rows of a type is scored and weighed by.
@@ -26,7 +28,10 @@ using RowsOf = DotRows<type>;
 #else
 template <KvType type>
 using RowsOf = FloatRows<type>;
-RIPPLEKV_INLINE Vec ExpOfScore(Vec x) { return Exp(x); }
+template <int n>
+RIPPLEKV_INLINE void ExpOfScores(Vec (&x)[n]) {
+  for (Vec& v : x) v = Exp(v);
+}
 #endif
 
 struct KeyFunctions {
@@ -127,6 +132,8 @@ struct Attention {
   int sum_floats;
   float scale;
   Work& work;
+  const float* prepared = nullptr;  // the queries in work.q are those from here on
+  int prepared_heads = 0;
 
   /// The rows of a split that begins at `split`. out, weights: of the part's first query head, as
   /// the items' in the workspace lie; weights may be null. `next`: the first block that is read
@@ -140,10 +147,15 @@ struct Attention {
     const auto in_group = [&](int i) RIPPLEKV_INLINE_LAMBDA {
       return static_cast<int64_t>(i / part.queries * part.group + i % part.queries);
     };
-    for (int i = 0; i < heads; ++i) {
-      keys.prepare(q + in_group(i) * d, d, scale, work.q + i * query_floats);
-      Store(work.sum[i], Zero());
+    // Splits of a sequence follow one another.
+    if (prepared != q || prepared_heads != heads) {
+      for (int i = 0; i < heads; ++i) {
+        keys.prepare(q + in_group(i) * d, d, scale, work.q + i * query_floats);
+      }
+      prepared = q;
+      prepared_heads = heads;
     }
+    for (int i = 0; i < heads; ++i) Store(work.sum[i], Zero());
     for (int64_t i = 0; i < static_cast<int64_t>(heads) * sum_floats; i += kLanes) {
       Store(work.sums + i, Zero());
     }
@@ -167,10 +179,14 @@ struct Attention {
           keys.score[n - 1](block, d, work.q + i * query_floats, work.p + i, ahead);
         }
       }
-      for (int i = 0; i < heads; ++i) {
-        Exponentials(i, rows.count, row,
-                     weights == nullptr ? nullptr : weights + in_group(i) * kSplit);
+      const auto weights_of = [&](int i) RIPPLEKV_INLINE_LAMBDA {
+        return weights == nullptr ? nullptr : weights + in_group(i) * kSplit;
+      };
+      int i = 0;
+      for (; i + kAtOnce <= heads; i += kAtOnce) {
+        Exponentials<kAtOnce>(i, rows.count, row, weights_of);
       }
+      for (; i < heads; ++i) Exponentials<1>(i, rows.count, row, weights_of);
       for (int h = 0; h < part.kv_heads; ++h) {
         const Block block =
             rows.Of(layout.v, part.kv_head + h, values.whole_blocks, &work.gathered);
@@ -191,60 +207,42 @@ struct Attention {
     }
   }
 
-  /// Turns `count` scores of a block, the first one that of the split's row `row`, into
-  /// exponentials.
-  RIPPLEKV_INLINE void Exponentials(int i, int count, int row, float* weights) {
-    float* const p = work.p[i];
-    for (int r = count; r < kBlockRows; ++r) p[r] = -__builtin_inff();
-    const Vec a = Load(p), b = Load(p + kLanes);
-    const Vec high = Max(a, b);
-    if (row == 0) {
-      const float max = MaxLane(high);
-      work.reference[i] = max > kLowest ? max : kLowest;
-    } else if (AnyGreater(high, Set(work.reference[i] + kMostAbove))) {
-      Rescale(MaxLane(high), sum_floats, work.sums + static_cast<int64_t>(i) * sum_floats, weights,
-              row, work.sum[i], &work.reference[i]);
-    }
-    const Vec reference = Set(work.reference[i]);
-    const Vec x = ExpOfScore(Sub(a, reference)), y = ExpOfScore(Sub(b, reference));
-    Store(p, x);
-    Store(p + kLanes, y);
-    Store(work.sum[i], Add(Load(work.sum[i]), Add(x, y)));
-    if (weights != nullptr) {
-      Store(weights + row, x);
-      Store(weights + row + kLanes, y);
-    }
-  }
-};
-
-int64_t Splits(int64_t rows) { return (rows + kSplit - 1) / kSplit; }
-
-/// Walks over all items in order.
-struct Items {
-  const DecodeAttentionArgs& args;
-  int sequence = 0;
-  int64_t first = 0;  // item of the sequence
-  int64_t index = 0;  // of all
-
-  /// Goes to item i, not before the present one; false beyond the last.
-  RIPPLEKV_INLINE bool Seek(int64_t i) {
-    index = i;
-    for (; sequence < args.sequences; ++sequence) {
-      const int64_t items = Splits(args.sequence[sequence].rows) * args.layout.kv_heads;
-      if (i < first + items) return true;
-      first += items;
-    }
-    return false;
-  }
-  RIPPLEKV_INLINE int kv_head() const {
-    return static_cast<int>((index - first) % args.layout.kv_heads);
-  }
-  /// The first rows of the item's split, `most` at most.
-  RIPPLEKV_INLINE BlockRows rows(int most) const {
-    const PagedSequence& s = args.sequence[sequence];
-    const int64_t row = (index - first) / args.layout.kv_heads * kSplit;
-    const int64_t left = s.rows - row;
-    return {&args.layout, &s, row, static_cast<int>(left < most ? left : most)};
+  /// Turns `count` scores of a block of query heads [i, i + n), the first one that of the split's
+  /// row `row`, into exponentials. weights_of(head): where they are kept, may be null.
+  template <int n, typename F>
+  RIPPLEKV_INLINE void Exponentials(int i, int count, int row, const F& weights_of) {
+    Unroll<n>([&](auto j) RIPPLEKV_INLINE_LAMBDA {
+      const int head = i + j.value;
+      float* const p = work.p[head];
+      for (int r = count; r < kBlockRows; ++r) p[r] = -__builtin_inff();
+      const Vec high = Max(Load(p), Load(p + kLanes));
+      if (row == 0) {
+        const float max = MaxLane(high);
+        work.reference[head] = max > kLowest ? max : kLowest;
+      } else if (AnyGreater(high, Set(work.reference[head] + kMostAbove))) {
+        Rescale(MaxLane(high), sum_floats, work.sums + static_cast<int64_t>(head) * sum_floats,
+                weights_of(head), row, work.sum[head], &work.reference[head]);
+      }
+    });
+    Vec x[2 * n];
+    Unroll<n>([&](auto j) RIPPLEKV_INLINE_LAMBDA {
+      const float* const p = work.p[i + j.value];
+      const Vec reference = Set(work.reference[i + j.value]);
+      x[2 * j.value] = Sub(Load(p), reference);
+      x[2 * j.value + 1] = Sub(Load(p + kLanes), reference);
+    });
+    ExpOfScores(x);
+    Unroll<n>([&](auto j) RIPPLEKV_INLINE_LAMBDA {
+      const int head = i + j.value;
+      const Vec a = x[2 * j.value], b = x[2 * j.value + 1];
+      Store(work.p[head], a);
+      Store(work.p[head] + kLanes, b);
+      Store(work.sum[head], Add(Load(work.sum[head]), Add(a, b)));
+      if (float* const weights = weights_of(head); weights != nullptr) {
+        Store(weights + row, a);
+        Store(weights + row + kLanes, b);
+      }
+    });
   }
 };
 
