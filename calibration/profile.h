@@ -18,7 +18,7 @@ namespace ripplekv {
 
 // Raised whenever a profile's fields, its file or what the probe computes change meaning: profiles
 // of another version are not read.
-inline constexpr int kProfileFormatVersion = 3;
+inline constexpr int kProfileFormatVersion = 4;
 
 // What decides a profile's numbers: the same key means the same measurement.
 struct ProfileKey {

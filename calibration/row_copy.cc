@@ -13,8 +13,9 @@ constexpr int64_t kGrainRows = 64;
 /// Rows as they read back once they have been stored.
 class RoundTrip {
  public:
-  RoundTrip(KvType type, KvType stored, int head_dim)
-      : type_(type),
+  RoundTrip(KvRole role, KvType type, KvType stored, int head_dim)
+      : role_(role),
+        type_(type),
         stored_(stored),
         head_dim_(head_dim),
         values_(static_cast<size_t>(head_dim)),
@@ -33,8 +34,8 @@ class RoundTrip {
       const auto* bf16 = reinterpret_cast<const uint16_t*>(from);
       for (int i = 0; i < head_dim_; ++i) values_[static_cast<size_t>(i)] = Bf16ToFloat(bf16[i]);
     }
-    EncodeKvRow(stored_, values_.data(), head_dim_, row_.data(), params_.data());
-    DecodeKvRow(stored_, row_.data(), params_.data(), head_dim_, values_.data());
+    EncodeKvRow(role_, stored_, values_.data(), head_dim_, row_.data(), params_.data());
+    DecodeKvRow(role_, stored_, row_.data(), params_.data(), head_dim_, values_.data());
     if (type_ == KvType::kF32) {
       std::memcpy(to, values_.data(), bytes);
     } else {
@@ -44,6 +45,7 @@ class RoundTrip {
   }
 
  private:
+  const KvRole role_;
   const KvType type_, stored_;
   const int head_dim_;
   std::vector<float> values_;
@@ -59,8 +61,8 @@ RowsBefore RowCopy::Take(const LayerRows& layer, absl::Span<const int32_t> posit
   const int64_t rows =
       positions.empty() ? layer.prefix : static_cast<int64_t>(positions.size()) / layer.kv_heads;
   pool->ParallelFor(layer.kv_heads * rows, kGrainRows, [&](int64_t begin, int64_t end) {
-    RoundTrip keys(layer.type, stored.k, layer.head_dim);
-    RoundTrip values(layer.type, stored.v, layer.head_dim);
+    RoundTrip keys(KvRole::kKey, layer.type, stored.k, layer.head_dim);
+    RoundTrip values(KvRole::kValue, layer.type, stored.v, layer.head_dim);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t position = positions.empty() ? i % rows : positions[static_cast<size_t>(i)];
       const size_t of_head = static_cast<size_t>(i / rows) * head;

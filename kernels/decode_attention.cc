@@ -1,5 +1,7 @@
 #include "kernels/decode_attention.h"
 
+#include "kernels/hadamard.h"
+
 namespace ripplekv {
 namespace {
 
@@ -7,17 +9,8 @@ namespace {
 constexpr int64_t kAloneRowHeads = 1024;
 constexpr int64_t kManySplits = 12;
 
-}  // namespace
-
-int64_t DecodeAttentionItems(const DecodeAttentionArgs& args) {
-  int64_t splits = 0;
-  for (int s = 0; s < args.sequences; ++s) {
-    splits += (args.sequence[s].rows + kDecodeAttentionSplitRows - 1) / kDecodeAttentionSplitRows;
-  }
-  return splits * args.layout.kv_heads;
-}
-
-size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args) {
+/// What the partial results of all items take.
+size_t PartialFloats(const DecodeAttentionArgs& args) {
   const int group = args.heads / args.layout.kv_heads;
   int per_query = args.layout.head_dim + 2;
   for (int s = 0; s < args.sequences; ++s) {
@@ -30,9 +23,33 @@ size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args) {
          static_cast<size_t>(per_query);
 }
 
-void DecodeAttention(const DecodeAttentionArgs& args, ThreadPool* pool, Isa isa) {
+}  // namespace
+
+int64_t DecodeAttentionItems(const DecodeAttentionArgs& args) {
+  int64_t splits = 0;
+  for (int s = 0; s < args.sequences; ++s) {
+    splits += (args.sequence[s].rows + kDecodeAttentionSplitRows - 1) / kDecodeAttentionSplitRows;
+  }
+  return splits * args.layout.kv_heads;
+}
+
+size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args) {
+  const size_t queries = static_cast<size_t>(args.sequences) * static_cast<size_t>(args.heads) *
+                         static_cast<size_t>(args.layout.head_dim);
+  return PartialFloats(args) + (args.layout.k.type == kTransformedKeys ? queries : 0);
+}
+
+void DecodeAttention(const DecodeAttentionArgs& given, ThreadPool* pool, Isa isa) {
+  DecodeAttentionArgs args = given;
   const int64_t items = DecodeAttentionItems(args);
   const int64_t heads = static_cast<int64_t>(args.sequences) * args.heads;
+  if (args.layout.k.type == kTransformedKeys) {
+    // Once a query, not once a split.
+    const int d = args.layout.head_dim;
+    float* const transformed = args.workspace + PartialFloats(args);
+    for (int64_t i = 0; i < heads; ++i) HadamardRow(args.q + i * d, d, transformed + i * d);
+    args.q = transformed;
+  }
   int64_t rows = 0;
   for (int s = 0; s < args.sequences; ++s) rows += args.sequence[s].rows;
   if (pool == nullptr || rows * args.heads < kAloneRowHeads) {

@@ -32,7 +32,7 @@ struct DecodeAttentionArgs {
   int heads = 0;  // query heads, a multiple of layout.kv_heads
   int sequences = 0;
   const PagedSequence* sequence = nullptr;  // [sequences]
-  const float* q = nullptr;                 // [sequences, heads, d], rotated, not scaled
+  const float* q = nullptr;                 // [sequences, heads, d], rotated (RoPE), not scaled
   float* out = nullptr;                     // [sequences, heads, d]
   float* workspace = nullptr;               // [DecodeAttentionWorkspaceFloats(args)]
 };
@@ -44,22 +44,23 @@ struct DecodeAttentionArgs {
 /// many rows they hold.
 ///
 /// Isa::kV4Dot computes by dot products what is not stored in fp32. Scores: of bf16 keys with the
-/// query to 2^-15, of integer keys with the query in steps of its largest channel / 32512. Values:
-/// bf16 ones with their weights rounded to bf16 (2^-8 at most), int8 ones with weights in steps of
-/// the largest of 32 rows / 65535, int4 ones in steps of at most the largest / 16384; denormal bf16
-/// numbers count as zeros. The others compute in fp32 throughout.
+/// query to 2^-15, of integer keys with the query (transformed for kTransformedKeys) in steps of its
+/// largest channel / 32512. Values: bf16 ones with their weights rounded to bf16 (2^-8 at most),
+/// int8 ones with weights in steps of the largest of 32 rows / 65535, int4 ones in steps of at most
+/// the largest / 16384; denormal bf16 numbers count as zeros. The others compute in fp32 throughout.
 ///
 /// Items are all (sequence, split, KV head), the head fastest; rows of a split never cross to
 /// another item. A range that holds all heads of its splits reads memory in the order of addresses.
 int64_t DecodeAttentionItems(const DecodeAttentionArgs& args);
 size_t DecodeAttentionWorkspaceFloats(const DecodeAttentionArgs& args);
 /// First all items, then the merge of all (sequence, head): sequences * heads of them. The mass of
-/// a KV head comes with the merge of its group's first query head.
+/// a KV head comes with the merge of its group's first query head. q is as the keys are stored:
+/// through HadamardRow for kTransformedKeys.
 void DecodeAttentionPartial(const DecodeAttentionArgs& args, int64_t item_begin, int64_t item_end,
                             Isa isa = BestIsa());
 void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_t end,
                           Isa isa = BestIsa());
-/// Both, split over the pool (null: on the calling thread).
+/// Both, split over the pool (null: on the calling thread), for any type of keys.
 void DecodeAttention(const DecodeAttentionArgs& args, ThreadPool* pool, Isa isa = BestIsa());
 
 }  // namespace ripplekv

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/decode_attention.h"
+#include "kernels/hadamard.cuh"
 #include "kernels/kv_load.cuh"
 
 namespace ripplekv::cuda_attention {
@@ -245,6 +246,22 @@ __device__ void Values(const Side& values, const float (*scores)[kSplit],
   }
 }
 
+/// The queries [queries, d] as transformed keys meet them, in the block's shared memory at `to`.
+__device__ inline const float* TransformQueries(const float* q, int queries, int d, float* to) {
+  const int blocks = (d + kHadamardBlock - 1) / kHadamardBlock;
+  const int lane = threadIdx.x % kWarp;
+  for (int i = threadIdx.x / kWarp; i < queries * blocks; i += kWarps) {
+    const int c = i % blocks * kHadamardBlock + lane;
+    const int64_t row = int64_t{i / blocks} * d;
+    HadamardPair pair{c < d ? q[row + c] : 0.0f, c + kWarp < d ? q[row + c + kWarp] : 0.0f};
+    pair.Transform(d - (c - lane), lane);
+    if (c < d) to[row + c] = pair.low;
+    if (c + kWarp < d) to[row + c + kWarp] = pair.high;
+  }
+  __syncthreads();
+  return to;
+}
+
 /// One split of one KV head for one chunk of its query heads. Block (split and chunk, KV head,
 /// sequence).
 template <int kHeadDim, int kQueries, bool kWhole>
@@ -283,6 +300,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   float q[kQueries][Share::kPerLane][kOctet];
   const float* q_of_chunk =
       args.q + (int64_t{blockIdx.z} * args.heads + kv_head * grouping.group + first_query) * d;
+  if (layout.k.type == kTransformedKeys) {
+    q_of_chunk = TransformQueries(q_of_chunk, queries, d, &partial[0][0][0]);
+  }
 #pragma unroll
   for (int g = 0; g < kQueries; ++g) {
 #pragma unroll

@@ -26,11 +26,11 @@ void StoreFrom(const KvPageLayout& layout, const KvSide& side, const std::byte* 
   }
   float converted[kMaxHeadDim];
   if (layout.type == KvType::kBf16) {
-    DecodeKvRow(KvType::kBf16, x, nullptr, layout.head_dim, converted);
+    DecodeKvRow(side.role, KvType::kBf16, x, nullptr, layout.head_dim, converted);
   } else {
     std::memcpy(converted, x, static_cast<size_t>(layout.head_dim) * sizeof(float));
   }
-  EncodeKvRow(side.type, converted, layout.head_dim, to,
+  EncodeKvRow(side.role, side.type, converted, layout.head_dim, to,
               page + layout.ParamOffset(side, kv_head, row));
 }
 
@@ -44,9 +44,9 @@ void ReadTo(const KvPageLayout& layout, const KvSide& side, const std::byte* pag
   }
   float converted[kMaxHeadDim];
   for (int r = row; r < row + rows; ++r, x += bytes) {
-    DecodeKvRow(side.type, page + layout.RowOffset(side, kv_head, r),
+    DecodeKvRow(side.role, side.type, page + layout.RowOffset(side, kv_head, r),
                 page + layout.ParamOffset(side, kv_head, r), layout.head_dim, converted);
-    EncodeKvRow(layout.type, converted, layout.head_dim, x, nullptr);
+    EncodeKvRow(side.role, layout.type, converted, layout.head_dim, x, nullptr);
   }
 }
 
@@ -92,9 +92,9 @@ void StoreRow(const KvPageLayout& layout, std::byte* const* pages, int64_t row, 
   const int in_page = static_cast<int>(row % layout.rows_per_page);
   for (int h = 0; h < layout.kv_heads; ++h) {
     const int d = layout.head_dim;
-    EncodeKvRow(layout.k.type, k + h * d, d, base + layout.KeyOffset(h, in_page),
+    EncodeKvRow(KvRole::kKey, layout.k.type, k + h * d, d, base + layout.KeyOffset(h, in_page),
                 base + layout.ParamOffset(layout.k, h, in_page));
-    EncodeKvRow(layout.v.type, v + h * d, d, base + layout.ValueOffset(h, in_page),
+    EncodeKvRow(KvRole::kValue, layout.v.type, v + h * d, d, base + layout.ValueOffset(h, in_page),
                 base + layout.ParamOffset(layout.v, h, in_page));
     std::memcpy(base + layout.PositionOffset(h, in_page), &position, sizeof position);
   }

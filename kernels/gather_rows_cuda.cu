@@ -77,11 +77,12 @@ __global__ void __launch_bounds__(kThreads)
   } else if (layout.type == KvType::kF32) {
     const float* x = static_cast<const float*>(rows) + from;
     cuda_encode::EncodeRow(
-        side.type, [&](int c) { return x[c]; }, layout.head_dim, lane, to, params);
+        side.role, side.type, [&](int c) { return x[c]; }, layout.head_dim, lane, to, params);
   } else {
     const uint16_t* x = static_cast<const uint16_t*>(rows) + from;
     cuda_encode::EncodeRow(
-        side.type, [&](int c) { return Bf16ToFloat(x[c]); }, layout.head_dim, lane, to, params);
+        side.role, side.type, [&](int c) { return Bf16ToFloat(x[c]); }, layout.head_dim, lane, to,
+        params);
   }
   if (blockIdx.z == 0 && lane == 0) {
     *reinterpret_cast<int32_t*>(page + layout.PositionOffset(head, in_page)) =

@@ -3,7 +3,6 @@
 #include "kernels/decode_attention.h"
 #include "kernels/isa_functions.h"
 #include "kernels/kl_divergence.h"
-#include "kernels/kv_codec.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/panel_linear.h"
 #include "kernels/panel_linear_avx512vnni.h"
@@ -65,12 +64,6 @@ void DecodeAttentionMerge(const DecodeAttentionArgs& args, int64_t begin, int64_
 
 ArgMaxResult ArgMax(const float* x, int64_t n, Isa isa) {
   return ForIsa(isa, isa_base::ArgMax, isa_v3::ArgMax, isa_v4::ArgMax)(x, n);
-}
-
-void EncodeKvRow(KvType type, const float* x, int head_dim, std::byte* row, std::byte* params,
-                 Isa isa) {
-  ForIsa(isa, isa_base::EncodeKvRow, isa_v3::EncodeKvRow, isa_v4::EncodeKvRow)(type, x, head_dim,
-                                                                               row, params);
 }
 
 void LogSoftmax(const float* logits, int64_t n, float* out, Isa isa) {

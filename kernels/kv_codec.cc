@@ -5,6 +5,9 @@
 #include <cstring>
 
 #include "kernels/bf16.h"
+#include "kernels/decode_attention.h"
+#include "kernels/hadamard.h"
+#include "kernels/isa_functions.h"
 
 namespace ripplekv {
 namespace {
@@ -41,8 +44,19 @@ void DecodeInt4(const std::byte* row, const std::byte* params, int head_dim, flo
 
 }  // namespace
 
-void DecodeKvRow(KvType type, const std::byte* row, const std::byte* params, int head_dim,
-                 float* x) {
+void EncodeKvRow(KvRole role, KvType type, const float* x, int head_dim, std::byte* row,
+                 std::byte* params, Isa isa) {
+  float transformed[kDecodeAttentionMaxHeadDim];
+  if (IsTransformed(role, type)) {
+    HadamardRow(x, head_dim, transformed);
+    x = transformed;
+  }
+  ForIsa(isa, isa_base::EncodeKvRow, isa_v3::EncodeKvRow, isa_v4::EncodeKvRow)(type, x, head_dim,
+                                                                               row, params);
+}
+
+void DecodeKvRow(KvRole role, KvType type, const std::byte* row, const std::byte* params,
+                 int head_dim, float* x) {
   switch (type) {
     case KvType::kF32:
       std::memcpy(x, row, static_cast<size_t>(head_dim) * sizeof(float));
@@ -52,7 +66,9 @@ void DecodeKvRow(KvType type, const std::byte* row, const std::byte* params, int
     case KvType::kInt8:
       return DecodeInt8(row, params, head_dim, x);
     case KvType::kInt4:
-      return DecodeInt4(row, params, head_dim, x);
+      DecodeInt4(row, params, head_dim, x);
+      if (IsTransformed(role, type)) HadamardRow(x, head_dim, x);
+      return;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/bf16.h"
+#include "kernels/hadamard.cuh"
 #include "kernels/kv_type.h"
 
 namespace ripplekv::cuda_encode {
@@ -79,7 +80,25 @@ __device__ inline void EncodeInt4Group(float x, int lane, uint8_t* q, std::byte*
 }
 
 template <typename X>
-__device__ void EncodeRow(KvType type, const X& x, int n, int lane, std::byte* row,
+__device__ void EncodeInt4(KvRole role, const X& x, int n, int lane, std::byte* row,
+                           std::byte* params) {
+  for (int first = 0; first < n; first += kHadamardBlock) {
+    // Lanes behind the last channel count as the group's first.
+    const auto channel = [&](int group) { return x(group + lane < n ? group + lane : group); };
+    const int second = first + kKvGroup;
+    HadamardPair pair{channel(first), second < n ? channel(second) : 0.0f};
+    if (IsTransformed(role, KvType::kInt4)) pair.Transform(n - first, lane);
+    EncodeInt4Group(pair.low, lane, reinterpret_cast<uint8_t*>(row) + first / 2,
+                    params + first / kKvGroup * 4);
+    if (second < n) {
+      EncodeInt4Group(pair.high, lane, reinterpret_cast<uint8_t*>(row) + second / 2,
+                      params + second / kKvGroup * 4);
+    }
+  }
+}
+
+template <typename X>
+__device__ void EncodeRow(KvRole role, KvType type, const X& x, int n, int lane, std::byte* row,
                           std::byte* params) {
   switch (type) {
     case KvType::kF32:
@@ -93,13 +112,7 @@ __device__ void EncodeRow(KvType type, const X& x, int n, int lane, std::byte* r
     case KvType::kInt8:
       return EncodeInt8(x, n, lane, row, params);
     case KvType::kInt4:
-      for (int first = 0; first < n; first += kKvGroup) {
-        // Lanes behind the last channel count as the group's first.
-        const float channel = x(first + lane < n ? first + lane : first);
-        EncodeInt4Group(channel, lane, reinterpret_cast<uint8_t*>(row) + first / 2,
-                        params + first / kKvGroup * 4);
-      }
-      return;
+      return EncodeInt4(role, x, n, lane, row, params);
   }
 }
 

@@ -28,8 +28,9 @@ void Place(KvPageLayout& layout, int rows) {
   layout.rows_per_page = rows;
 }
 
-KvSide Side(KvType type, int head_dim) {
+KvSide Side(KvRole role, KvType type, int head_dim) {
   KvSide side;
+  side.role = role;
   side.type = type;
   side.row_bytes = KvRowBytes(type, head_dim);
   side.param_bytes = KvParamBytes(type, head_dim);
@@ -41,8 +42,8 @@ KvPageLayout Empty(KvTypes stored, KvType type, int kv_heads, int head_dim) {
   layout.type = type;
   layout.kv_heads = kv_heads;
   layout.head_dim = head_dim;
-  layout.k = Side(stored.k, head_dim);
-  layout.v = Side(stored.v, head_dim);
+  layout.k = Side(KvRole::kKey, stored.k, head_dim);
+  layout.v = Side(KvRole::kValue, stored.v, head_dim);
   return layout;
 }
 

@@ -11,6 +11,7 @@ namespace ripplekv {
 /// The keys or the values of a page: rows [kv_heads, rows_per_page, row_bytes], and for the
 /// quantised types their scales and minima [kv_heads, rows_per_page, param_bytes].
 struct KvSide {
+  KvRole role = KvRole::kKey;
   KvType type = KvType::kF32;
   size_t row_bytes = 0;
   size_t param_bytes = 0;  // 0: none

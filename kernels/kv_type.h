@@ -10,13 +10,24 @@ namespace ripplekv {
 /// kInt8: each row of a KV head has a scale, fp32: value = scale * q, q in [-127, 127], scale = the
 /// row's largest magnitude / 127.
 /// kInt4: each group of 32 channels of a row has a scale and a minimum, bf16: value = scale * q +
-/// minimum, q in [0, 15].
+/// minimum, q in [0, 15]. Keys are stored so after a Hadamard transform (kernels/hadamard.h): a few
+/// of their channels are far larger than the others, and would take the steps of all their group.
 /// Both take a row of channels rounded up to 32 (kernels/kv_codec.h).
 enum class KvType : uint8_t { kF32, kBf16, kInt8, kInt4 };
 
 inline constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kBf16, KvType::kInt8, KvType::kInt4};
 /// Those a model computes in.
 inline constexpr KvType kFloatKvTypes[] = {KvType::kF32, KvType::kBf16};
+
+/// What a cached row holds.
+enum class KvRole : uint8_t { kKey, kValue };
+
+/// Keys of this type are stored transformed, and so must be the queries that they meet.
+inline constexpr KvType kTransformedKeys = KvType::kInt4;
+
+constexpr bool IsTransformed(KvRole role, KvType type) {
+  return role == KvRole::kKey && type == kTransformedKeys;
+}
 
 inline constexpr int kKvGroup = 32;  // channels
 

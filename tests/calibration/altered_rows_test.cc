@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/bf16.h"
+#include "tests/kernels/hadamard_matrix.h"
 
 namespace ripplekv {
 namespace {
@@ -170,17 +171,14 @@ TEST(AlteredRowsTest, PerturbsValuesOnly) {
 }
 
 /// What a row reads back as, from the types' definitions (kernels/kv_type.h).
-std::vector<float> SlowRoundTrip(KvType type, const float* x) {
-  std::vector<float> result(kHeadDim);
-  const auto [least, most] = std::minmax_element(x, x + kHeadDim);  // one group of 32 channels
-  if (type == KvType::kInt8) {
-    const float scale = std::max(std::abs(*least), std::abs(*most)) / 127;
-    for (int i = 0; i < kHeadDim; ++i) result[i] = scale * std::nearbyint(x[i] / scale);
-    return result;
-  }
-  const double scale = (double{*most} - *least) / 15;
-  for (int i = 0; i < kHeadDim; ++i) {
-    result[i] = static_cast<float>(*least + scale * std::nearbyint((x[i] - *least) / scale));
+std::vector<double> SlowRoundTrip(KvType type, const std::vector<double>& x) {
+  std::vector<double> result;
+  const auto [least, most] = std::minmax_element(x.begin(), x.end());  // one group of 32 channels
+  const double scale = type == KvType::kInt8 ? std::max(std::abs(*least), std::abs(*most)) / 127
+                                             : (*most - *least) / 15;
+  const double zero = type == KvType::kInt8 ? 0 : *least;
+  for (const double number : x) {
+    result.push_back(zero + scale * std::nearbyint((number - zero) / scale));
   }
   return result;
 }
@@ -196,20 +194,26 @@ TEST(AlteredRowsTest, StoresKeysAndValuesInTheirTypes) {
         altered.Alter({Alteration::Kind::kStore, static_cast<int>(t)}, layer.rows, 0, 0);
     ASSERT_TRUE(rows.ok());
     ASSERT_EQ(rows->rows, kPrefix);
-    const auto check = [&](const std::byte* stored, const std::byte* source, KvType type) {
+    const auto check = [&](const std::byte* stored, const std::byte* source, KvType type,
+                           bool transformed) {
       double worst = 0;
       for (int h = 0; h < kKvHeads; ++h) {
         for (int u = 0; u < kPrefix; ++u) {
-          const float* from = Row(source, h, u);
-          const std::vector<float> expected = SlowRoundTrip(type, from);
-          const auto [least, most] = std::minmax_element(from, from + kHeadDim);
+          std::vector<double> from(Row(source, h, u), Row(source, h, u) + kHeadDim);
+          std::vector<double> to(Row(stored, h, u), Row(stored, h, u) + kHeadDim);
+          if (transformed) {
+            from = SlowHadamardRow(from);
+            to = SlowHadamardRow(to);
+          }
+          const std::vector<double> expected = SlowRoundTrip(type, from);
+          const auto [least, most] = std::minmax_element(from.begin(), from.end());
           const double step = type == KvType::kInt8
                                   ? std::max(std::abs(*least), std::abs(*most)) / 127.0
-                                  : (double{*most} - *least) / 15;
+                                  : (*most - *least) / 15;
           double error = 0, difference = 0;
           for (int i = 0; i < kHeadDim; ++i) {
-            error = std::max(error, std::abs(double{Row(stored, h, u)[i]} - from[i]));
-            difference += std::abs(double{Row(stored, h, u)[i]} - expected[i]);
+            error = std::max(error, std::abs(to[i] - from[i]));
+            difference += std::abs(to[i] - expected[i]);
           }
           EXPECT_LE(error, 0.53 * step);  // of int4, scale and minimum are rounded to bf16
           EXPECT_GT(error, 0.2 * step);   // a row of 32 random numbers
@@ -219,8 +223,8 @@ TEST(AlteredRowsTest, StoresKeysAndValuesInTheirTypes) {
       // A number between two steps may fall to either side.
       EXPECT_LT(worst, type == KvType::kInt8 ? 1e-4 : 0.4);
     };
-    check(rows->k, layer.rows.k, types.k);
-    check(rows->v, layer.rows.v, types.v);
+    check(rows->k, layer.rows.k, types.k, types.k == KvType::kInt4);
+    check(rows->v, layer.rows.v, types.v, false);
   }
 }
 

@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 
 // The file's form, and the digests as hashlib.sha256 over the documented encoding gives them.
 constexpr char kExampleFile[] = R"({
-  "ripplekv_profile": 3,
-  "id": "fabed9b066b36d0f6c0e270942e756c5086e6a14427fbfadade17955f094112a",
+  "ripplekv_profile": 4,
+  "id": "d92faa7a875f4db2455f858d0dcf71a2ced0529a1365f508f1704a59d730831d",
   "model_fingerprint": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
   "model_name": "Tiny",
   "compute_type": "bf16",
@@ -69,7 +69,7 @@ constexpr char kExampleFile[] = R"({
   "damage": null,
   "sizes": null,
   "software_version": "0.1.0",
-  "content_digest": "fb3f46844dc19c4da66fb36712b72ea9e5b7311861878d871293c52b81b75fe9"
+  "content_digest": "b58f4b68d10b4cff02ad784fcd95b8044a00029ce1f4bea3f7d8ded95b3dd110"
 }
 )";
 
@@ -97,9 +97,9 @@ TEST(ProfileTest, SizesHaveThisForm) {
   const auto read = ParseProfile(json);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, profile);
-  EXPECT_EQ(profile.id(), "9641946b6a28b3cb07efb065c2f9a3e2f411ce69f67abd18872f405a6bfa5a3d");
+  EXPECT_EQ(profile.id(), "99f975b87359b4e6a0d57fe8783e549167162a34157921be5274eeb1e07e280c");
   EXPECT_EQ(ProfileContentDigest(profile),
-            "2c37be9ce672584ba6662a1b9969991d58a124a0c1b40222c9d63431b370d1da");
+            "fa8a156c0ae0909e73cfa5396e7fb9fab1629d5de49bac6390e58d10c8bf14de");
   EXPECT_THAT(json, HasSubstr(R"("selector": {
       "name": "recent_attention",
       "window": 16,
@@ -521,7 +521,7 @@ TEST(ProfileTest, EveryTruncationIsRefused) {
 
 TEST(ProfileTest, EveryBitFlipIsRefused) {
   std::string file = kExampleFile;
-  const char* const version = &file[file.find("profile\": 3") + 10];
+  const char* const version = &file[file.find("profile\": 4") + 10];
   for (char& byte : file) {
     for (int bit = 0; bit < 8; ++bit) {
       byte = static_cast<char>(byte ^ 1 << bit);
@@ -568,14 +568,14 @@ TEST(ProfileTest, ReasonsAreClear) {
   EXPECT_THAT(ParseError(""), HasSubstr("not a JSON object"));
   EXPECT_THAT(ParseError("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(ParseError("{}"), HasSubstr("no field \"ripplekv_profile\""));
-  for (const char* version : {"1", "2", "4"}) {
+  for (const char* version : {"2", "3", "5"}) {
     const absl::Status other =
-        ParseProfile(Edited("profile\": 3", absl::StrCat("profile\": ", version).c_str())).status();
+        ParseProfile(Edited("profile\": 4", absl::StrCat("profile\": ", version).c_str())).status();
     EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(other.message(),
-              absl::StrCat("profile format version ", version, ": this software reads version 3"));
+              absl::StrCat("profile format version ", version, ": this software reads version 4"));
   }
-  EXPECT_THAT(ParseError(Edited("profile\": 3", "profile\": \"3\"")), HasSubstr("format version"));
+  EXPECT_THAT(ParseError(Edited("profile\": 4", "profile\": \"4\"")), HasSubstr("format version"));
   EXPECT_THAT(ParseError(Edited("  \"layers\": 3,\n", "")), HasSubstr("layers is missing"));
   EXPECT_THAT(ParseError(Edited("\"layers\": 3", "\"layers\": 3.0")),
               HasSubstr("layers is not an integer"));

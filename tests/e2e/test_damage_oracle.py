@@ -57,10 +57,18 @@ def toward(x, end):
     return torch.where(beyond, (bits + step).view(torch.bfloat16).float(), nearest.float())
 
 
+def hadamard(n):
+    """Sylvester's matrix, orthonormal."""
+    if n == 1:
+        return torch.ones(1, 1)
+    return torch.kron(hadamard(n // 2), torch.tensor([[1.0, 1], [1, -1]])) / math.sqrt(2)
+
+
 def int4_keys(k):
-    """As the checkpoint orders a key's channels: the two of a rotary pair side by side, not half a row apart."""
+    """Transformed as the checkpoint orders a key's channels: the two of a rotary pair side by side, not half a row apart."""
     paired = k.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
-    return int4(paired).unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+    h = hadamard(paired.shape[-1])  # 64 channels, one block
+    return (int4(paired @ h) @ h).unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
 STORAGE = ((int8, int8), (int4_keys, int4), (int8, int4))  # keys, values

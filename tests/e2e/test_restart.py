@@ -188,13 +188,13 @@ def test_a_profile_of_a_later_version_stays(start, measured, tmp_path):
     folder.mkdir()
     (ours,) = profile_files(measured)
     later = folder / f"{'e' * 64}.json"
-    data = ours.read_bytes().replace(b'"ripplekv_profile": 3', b'"ripplekv_profile": 4')
+    data = ours.read_bytes().replace(b'"ripplekv_profile": 4', b'"ripplekv_profile": 5')
     assert data != ours.read_bytes()
     later.write_bytes(data)
     server = start(**QUICK)
     assert serves(server)
     (event,) = server.events("profile_file_not_used")
-    assert event["file"] == later.name and "format version 4" in event["reason"] and not event["set_aside_as"]
+    assert event["file"] == later.name and "format version 5" in event["reason"] and not event["set_aside_as"]
     wait_for_profile(server)
     assert later.read_bytes() == data and (folder / ours.name).read_bytes() == ours.read_bytes()
 

@@ -45,7 +45,7 @@ struct StoredRows {
   }
 };
 
-StoredRows RandomRows(std::mt19937& random, KvType type, int d, size_t elements) {
+StoredRows RandomRows(std::mt19937& random, KvRole role, KvType type, int d, size_t elements) {
   const std::vector<float> x = RandomFloats(random, elements);
   const size_t rows = elements / static_cast<size_t>(d);
   const size_t row_bytes = KvRowBytes(type, d), param_bytes = KvParamBytes(type, d);
@@ -55,8 +55,8 @@ StoredRows RandomRows(std::mt19937& random, KvType type, int d, size_t elements)
   for (size_t r = 0; r < rows; ++r) {
     std::byte* const to = stored.bytes.data() + r * row_bytes;
     std::byte* const params = stored.params.data() + r * param_bytes;
-    EncodeKvRow(type, &x[r * static_cast<size_t>(d)], d, to, params);
-    DecodeKvRow(type, to, params, d, read.data());
+    EncodeKvRow(role, type, &x[r * static_cast<size_t>(d)], d, to, params);
+    DecodeKvRow(role, type, to, params, d, read.data());
     stored.values.insert(stored.values.end(), read.begin(), read.end());
   }
   return stored;
@@ -74,8 +74,8 @@ class Cache {
         rows_(std::move(rows)) {
     for (int64_t n : rows_) {
       const size_t elements = static_cast<size_t>(shape.kv_heads * n * shape.d);
-      k_.push_back(RandomRows(random, shape.types.k, shape.d, elements));
-      v_.push_back(RandomRows(random, shape.types.v, shape.d, elements));
+      k_.push_back(RandomRows(random, KvRole::kKey, shape.types.k, shape.d, elements));
+      v_.push_back(RandomRows(random, KvRole::kValue, shape.types.v, shape.d, elements));
     }
     q_ = RandomFloats(random, rows_.size() * static_cast<size_t>(shape.heads * shape.d));
     Place(random);
@@ -393,7 +393,7 @@ TEST(DecodeAttentionTest, IntegerRowsThatAreNotFiniteSpoilTheirHead) {
       const KvSide& side = keys ? cache.layout_.k : cache.layout_.v;
       const std::vector<float> row(64, INFINITY);
       std::byte* const page = cache.page_lists_[0][3];
-      EncodeKvRow(type, row.data(), 64, page + cache.layout_.RowOffset(side, 1, 5),
+      EncodeKvRow(side.role, type, row.data(), 64, page + cache.layout_.RowOffset(side, 1, 5),
                   page + cache.layout_.ParamOffset(side, 1, 5));
       for (Isa isa : SupportedIsas()) {
         const std::vector<float> out = cache.Run(isa);

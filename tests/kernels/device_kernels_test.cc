@@ -116,11 +116,11 @@ TEST_P(DeviceStoredRowsTest, GatherRoundsRowsAsTheCodecDoes) {
             const std::byte* from = &data->bytes[static_cast<size_t>(h * stride + r * d) * element];
             std::byte* to = page + layout.RowOffset(*side, h, in_page);
             std::vector<float> x(static_cast<size_t>(d));
-            DecodeKvRow(type, from, nullptr, d, x.data());
+            DecodeKvRow(side->role, type, from, nullptr, d, x.data());
             if (side->type == type) {
               std::memcpy(to, from, side->row_bytes);
             } else {
-              EncodeKvRow(side->type, x.data(), d, to,
+              EncodeKvRow(side->role, side->type, x.data(), d, to,
                           page + layout.ParamOffset(*side, h, in_page));
             }
           }

@@ -24,7 +24,7 @@ inline const std::vector<int64_t> kFirstMassRows = {0, 2, 0, 255, 100, 256, 531,
 /// The keys or the values of a sequence as pages store them, [kv_heads, rows], and the exact values
 /// that they stand for.
 struct StoredRows {
-  StoredRows(std::mt19937& random, KvType type, int64_t rows, int d)
+  StoredRows(std::mt19937& random, KvRole role, KvType type, int64_t rows, int d)
       : row_bytes(KvRowBytes(type, d)),
         param_bytes(KvParamBytes(type, d)),
         bytes(static_cast<size_t>(rows) * row_bytes),
@@ -35,8 +35,8 @@ struct StoredRows {
       const std::vector<float> x = RandomFloats(random, read.size());
       std::byte* row = bytes.data() + r * row_bytes;
       std::byte* param = params.data() + r * param_bytes;
-      EncodeKvRow(type, x.data(), d, row, param);
-      DecodeKvRow(type, row, param, d, read.data());
+      EncodeKvRow(role, type, x.data(), d, row, param);
+      DecodeKvRow(role, type, row, param, d, read.data());
       std::copy(read.begin(), read.end(), values.begin() + static_cast<ptrdiff_t>(r) * d);
     }
   }
@@ -55,8 +55,8 @@ class DeviceSequences {
         stored, KvType::kF32, shape.kv_heads, shape.d,
         KvPageLayout::BytesForRowsPerPage(stored, shape.kv_heads, shape.d, shape.rows_per_page));
     for (int64_t n : rows_) {
-      k_.emplace_back(random, stored.k, shape.kv_heads * n, shape.d);
-      v_.emplace_back(random, stored.v, shape.kv_heads * n, shape.d);
+      k_.emplace_back(random, KvRole::kKey, stored.k, shape.kv_heads * n, shape.d);
+      v_.emplace_back(random, KvRole::kValue, stored.v, shape.kv_heads * n, shape.d);
     }
     q_ = RandomFloats(random, rows_.size() * static_cast<size_t>(shape.heads * shape.d));
   }

@@ -93,11 +93,11 @@ TEST(GatherRowsTest, EveryPairOfTypesStoresTheCodecsRows) {
     }
     return rounded;
   };
-  const auto stored = [](KvType type, const float* x) {
+  const auto stored = [](KvRole role, KvType type, const float* x) {
     std::vector<std::byte> row(KvRowBytes(type, d)), params(KvParamBytes(type, d));
     std::vector<float> read(d);
-    EncodeKvRow(type, x, d, row.data(), params.data());
-    DecodeKvRow(type, row.data(), params.data(), d, read.data());
+    EncodeKvRow(role, type, x, d, row.data(), params.data());
+    DecodeKvRow(role, type, row.data(), params.data(), d, read.data());
     return read;
   };
   for (KvType type : kFloatKvTypes) {
@@ -144,12 +144,13 @@ TEST(GatherRowsTest, EveryPairOfTypesStoresTheCodecsRows) {
                                                 ? (key ? new_k : new_v)[added]
                                                 : static_cast<float>((key ? k : v).values[i]);
               }
-              const std::vector<float> read = stored(key ? stored_k : stored_v, x.data());
+              const std::vector<float> read =
+                  stored(key ? KvRole::kKey : KvRole::kValue, key ? stored_k : stored_v, x.data());
               const std::vector<float> want = in_type(type, read.data(), d);
               const std::byte* got = (key ? k_out : v_out).data() +
                                      static_cast<size_t>((h * (rows + 1) + r) * d) * bytes;
               std::vector<float> got_values(d);
-              DecodeKvRow(type, got, nullptr, d, got_values.data());
+              DecodeKvRow(KvRole::kKey, type, got, nullptr, d, got_values.data());
               ASSERT_EQ(got_values, want) << KvTypeName(key ? stored_k : stored_v) << " row " << r;
             }
           }

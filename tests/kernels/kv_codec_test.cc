@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tests/kernels/hadamard_matrix.h"
 #include "tests/kernels/random.h"
 
 namespace ripplekv {
@@ -15,13 +16,14 @@ struct Stored {
 };
 
 /// Into memory of exactly the row's size, filled with a pattern before.
-Stored Store(KvType type, const std::vector<float>& x, Isa isa = BestIsa()) {
+Stored Store(KvType type, const std::vector<float>& x, Isa isa = BestIsa(),
+             KvRole role = KvRole::kValue) {
   const int d = static_cast<int>(x.size());
   Stored stored{std::vector<std::byte>(KvRowBytes(type, d), std::byte{0xa5}),
                 std::vector<std::byte>(KvParamBytes(type, d), std::byte{0xa5}),
                 std::vector<float>(x.size(), 1e30f)};
-  EncodeKvRow(type, x.data(), d, stored.row.data(), stored.params.data(), isa);
-  DecodeKvRow(type, stored.row.data(), stored.params.data(), d, stored.values.data());
+  EncodeKvRow(role, type, x.data(), d, stored.row.data(), stored.params.data(), isa);
+  DecodeKvRow(role, type, stored.row.data(), stored.params.data(), d, stored.values.data());
   return stored;
 }
 
@@ -123,15 +125,81 @@ TEST(KvCodecTest, ARowThatIsNotFiniteReadsAsNan) {
   EXPECT_TRUE(std::isnan(Store(KvType::kInt4, x).values[0]));  // the range overflows
 }
 
+TEST(KvCodecTest, KeysOfOtherTypesAreStoredAsValuesAre) {
+  std::mt19937 random(4);
+  const std::vector<float> x = RandomFloats(random, 80);
+  for (KvType type : {KvType::kF32, KvType::kBf16, KvType::kInt8}) {
+    const Stored key = Store(type, x, BestIsa(), KvRole::kKey), value = Store(type, x);
+    EXPECT_EQ(key.row, value.row);
+    EXPECT_EQ(key.params, value.params);
+    EXPECT_EQ(key.values, value.values);
+  }
+}
+
+// Blocks of 64 whole numbers have an exact transform: what is stored is the transformed row as a
+// value's row, bit by bit.
+TEST(KvCodecTest, Int4KeysAreStoredTransformed) {
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> whole(-1000, 1000);
+  for (int d : {1, 20, 64, 80, 128, 512}) {
+    std::vector<double> x(static_cast<size_t>(d));
+    for (double& value : x) value = whole(random);
+    const std::vector<double> transformed = SlowHadamardRow(x);
+    const Stored key = Store(KvType::kInt4, {x.begin(), x.end()}, BestIsa(), KvRole::kKey);
+    const Stored expected = Store(KvType::kInt4, {transformed.begin(), transformed.end()});
+    EXPECT_EQ(key.row, expected.row) << d;
+    EXPECT_EQ(key.params, expected.params) << d;
+  }
+}
+
+TEST(KvCodecTest, Int4KeysErrorIsAtMostHalfAStepOfTheTransform) {
+  std::mt19937 random(7);
+  for (int d : {1, 20, 32, 40, 64, 80, 96, 128, 152, 512}) {
+    const std::vector<float> x = RandomFloats(random, static_cast<size_t>(d));
+    const Stored key = Store(KvType::kInt4, x, BestIsa(), KvRole::kKey);
+    const std::vector<double> before = SlowHadamardRow({x.begin(), x.end()});
+    const std::vector<double> after = SlowHadamardRow({key.values.begin(), key.values.end()});
+    const std::vector<float> numbers(before.begin(), before.end());
+    for (size_t i = 0; i < x.size(); ++i) {
+      ASSERT_LE(std::abs(after[i] - before[i]), Bound(KvType::kInt4, numbers, i) + 1e-6)
+          << "d " << d;
+    }
+  }
+}
+
+// Without the transform, the large channel's group has steps of 100 / 15.
+TEST(KvCodecTest, AnInt4KeysLargeChannelDoesNotSpoilItsGroup) {
+  std::mt19937 random(6);
+  std::vector<float> x = RandomFloats(random, 64);
+  x[7] = 100;
+  const auto error = [&](KvRole role) {
+    const Stored stored = Store(KvType::kInt4, x, BestIsa(), role);
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i) sum += std::pow(stored.values[i] - x[i], 2);
+    return sum;
+  };
+  EXPECT_LT(error(KvRole::kKey), 0.5 * error(KvRole::kValue));
+}
+
+TEST(KvCodecTest, AnInt4KeysBlockThatIsNotFiniteReadsAsNan) {
+  std::vector<float> x(152, 0.5f);
+  x[70] = std::numeric_limits<float>::infinity();
+  const Stored stored = Store(KvType::kInt4, x, BestIsa(), KvRole::kKey);
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(std::isnan(stored.values[i]), i >= 64 && i < 128) << i;
+  }
+}
+
 TEST(KvCodecTest, BitsDoNotDependOnTheInstructionSet) {
   std::mt19937 random(3);
   for (KvType type : kKvTypes) {
     for (int d : {1, 20, 64, 80, 128}) {
       for (int i = 0; i < 20; ++i) {
         const std::vector<float> x = RandomFloats(random, static_cast<size_t>(d), 3);
-        const Stored expected = Store(type, x, Isa::kBase);
+        const KvRole role = i % 2 == 0 ? KvRole::kKey : KvRole::kValue;
+        const Stored expected = Store(type, x, Isa::kBase, role);
         for (Isa isa : SupportedIsas()) {
-          const Stored stored = Store(type, x, isa);
+          const Stored stored = Store(type, x, isa, role);
           EXPECT_EQ(stored.row, expected.row);
           EXPECT_EQ(stored.params, expected.params);
         }

@@ -52,11 +52,11 @@ struct ModelLayer {
 };
 
 /// A row as a type stores it.
-std::vector<float> Rounded(KvType type, std::vector<float> row) {
+std::vector<float> Rounded(KvRole role, KvType type, std::vector<float> row) {
   if (type == KvType::kF32) return row;
   std::vector<std::byte> stored(KvRowBytes(type, kDim)), params(KvParamBytes(type, kDim));
-  EncodeKvRow(type, row.data(), kDim, stored.data(), params.data());
-  DecodeKvRow(type, stored.data(), params.data(), kDim, row.data());
+  EncodeKvRow(role, type, row.data(), kDim, stored.data(), params.data());
+  DecodeKvRow(role, type, stored.data(), params.data(), kDim, row.data());
   return row;
 }
 
@@ -291,8 +291,8 @@ class SequenceCacheModelTest : public ::testing::Test {
             value.push_back(-key.back());
           }
           if (r < layer.rows()) {
-            key = Rounded(types.k, key);
-            value = Rounded(types.v, value);
+            key = Rounded(KvRole::kKey, types.k, key);
+            value = Rounded(KvRole::kValue, types.v, value);
           }
           for (int i = 0; i < kDim; ++i) {
             const auto at = static_cast<size_t>(h * stride + r * kDim + i);
