@@ -44,10 +44,11 @@ struct DecodeAttentionArgs {
 /// many rows they hold.
 ///
 /// Isa::kV4Dot computes by dot products what is not stored in fp32. Scores: of bf16 keys with the
-/// query to 2^-15, of integer keys with the query (transformed for kTransformedKeys) in steps of its
-/// largest channel / 32512. Values: bf16 ones with their weights rounded to bf16 (2^-8 at most),
-/// int8 ones with weights in steps of the largest of 32 rows / 65535, int4 ones in steps of at most
-/// the largest / 16384; denormal bf16 numbers count as zeros. The others compute in fp32 throughout.
+/// query to 2^-15, of integer keys with the query (transformed for kTransformedKeys) in steps of
+/// its largest channel / 32512. Values: bf16 ones with their weights rounded to bf16 (2^-8 at
+/// most), int8 ones with weights in steps of the largest of 32 rows / 65535, int4 ones in steps of
+/// at most the largest / 16384; denormal bf16 numbers count as zeros. The others compute in fp32
+/// throughout.
 ///
 /// Items are all (sequence, split, KV head), the head fastest; rows of a split never cross to
 /// another item. A range that holds all heads of its splits reads memory in the order of addresses.
