@@ -44,35 +44,46 @@ std::vector<int32_t> EndingAt(Texts texts, size_t text, int64_t left_out, int64_
   return reversed;
 }
 
+// How many windows a text gives: one where it is longer than one, more where it goes on behind the
+// shortest prompt and a window.
+int64_t MostWindows(int64_t tokens, const CalibrationSettings& settings) {
+  const int64_t window = settings.window_tokens;
+  const int64_t behind = tokens - settings.sizes.prompt_tokens.front() - window;
+  return std::max<int64_t>(tokens >= window ? 1 : 0, behind / window);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> MakeSizeExamples(
     Texts texts, const CalibrationSettings& settings) {
-  std::vector<std::vector<int32_t>> examples;
   const auto wanted = static_cast<size_t>(settings.sizes.examples);
-  if (wanted == 0) return examples;
-  const int64_t length = settings.size_example_tokens();
+  const int64_t length = wanted == 0 ? 0 : settings.size_example_tokens();
   const size_t begin = AfterLastExample(texts, settings);
-  for (int64_t round = 0; examples.size() < wanted; ++round) {
-    const size_t before = examples.size();
-    for (size_t i = 0; i < texts.size() && examples.size() < wanted; ++i) {
+  // The texts that end an example, by rounds: (place, how many it has ended before).
+  std::vector<std::pair<size_t, int64_t>> places;
+  std::vector<int64_t> windows(texts.size(), 0);
+  for (size_t before = 0; places.size() < wanted; before = places.size()) {
+    for (size_t i = 0; i < texts.size() && places.size() < wanted; ++i) {
       const size_t t = (begin + i) % texts.size();
-      // The window lies within its text.
-      const int64_t least = round == 0 ? settings.window_tokens : (round + 1) * length;
-      if (static_cast<int64_t>(texts[t].size()) < least) continue;
-      std::vector<int32_t> example = EndingAt(texts, t, round * length, length);
-      if (static_cast<int64_t>(example.size()) == length) examples.push_back(std::move(example));
+      if (windows[t] >= MostWindows(static_cast<int64_t>(texts[t].size()), settings)) continue;
+      places.emplace_back(t, windows[t]++);
     }
-    if (examples.size() == before) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "size_examples is ", wanted, ": the corpus's ", texts.size(), " texts give ",
-          examples.size(), " of ", settings.sizes.prompt_tokens.back(),
-          " + window_tokens = ", length,
-          " tokens; ask for fewer examples or shorter size_prompt_tokens, or give more or longer "
-          "texts"));
-    }
+    if (places.size() == before) break;
   }
-  return examples;
+  std::vector<std::vector<int32_t>> examples;
+  for (const auto& [t, number] : places) {
+    const int64_t behind = static_cast<int64_t>(texts[t].size()) -
+                           settings.sizes.prompt_tokens.front() - settings.window_tokens;
+    const int64_t left_out = number * behind / windows[t];
+    std::vector<int32_t> example = EndingAt(texts, t, left_out, length);
+    if (static_cast<int64_t>(example.size()) == length) examples.push_back(std::move(example));
+  }
+  if (examples.size() == wanted) return examples;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "size_examples is ", wanted, ": the corpus's ", texts.size(), " texts give ", examples.size(),
+      " of ", settings.sizes.prompt_tokens.back(), " + window_tokens = ", length,
+      " tokens; ask for fewer examples or shorter size_prompt_tokens, or give more or longer "
+      "texts"));
 }
 
 }  // namespace ripplekv

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,16 +54,24 @@ TEST(SizeExamplesTest, LongPromptsSpanSeveralTexts) {
                           Joined({Tokens(102, 2), Tokens(200, 3), Tokens(300, 5)})));
 }
 
-TEST(SizeExamplesTest, MoreThanTextsAreTheStretchesBefore) {
-  const std::vector<std::vector<int32_t>> texts = {Tokens(100, 11), Tokens(200, 9)};
-  const auto examples = MakeSizeExamples(texts, Settings(2, 3, 4));
+TEST(SizeExamplesTest, MoreThanTextsAreEvenlySpreadOverWhatTheyHaveBehindAPrompt) {
+  // Behind 3 + 1 tokens: 8, and 2.
+  const std::vector<std::vector<int32_t>> texts = {Tokens(100, 12), Tokens(200, 6)};
+  const auto examples = MakeSizeExamples(texts, Settings(2, 4, 4));
   ASSERT_TRUE(examples.ok()) << examples.status();
-  EXPECT_THAT(*examples, ElementsAre(Tokens(106, 5), Tokens(204, 5), Tokens(101, 5)));
-  const absl::Status status = MakeSizeExamples(texts, Settings(2, 4, 4)).status();
+  EXPECT_THAT(*examples,
+              ElementsAre(Tokens(107, 5), Tokens(201, 5), Tokens(103, 5), Tokens(200, 5)));
+  // As many as there is room for: text 1 has no more than two.
+  const auto most = MakeSizeExamples(texts, Settings(2, 10, 4));
+  ASSERT_TRUE(most.ok()) << most.status();
+  std::multiset<int32_t> last;
+  for (const auto& example : *most) last.insert(example.back());
+  EXPECT_THAT(last, ElementsAre(104, 105, 106, 107, 108, 109, 110, 111, 204, 205));
+  const absl::Status status = MakeSizeExamples(texts, Settings(2, 11, 4)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
-            "size_examples is 4: the corpus's 2 texts give 3 of 4 + window_tokens = 5 tokens; ask "
-            "for fewer examples or shorter size_prompt_tokens, or give more or longer texts");
+            "size_examples is 11: the corpus's 2 texts give 10 of 4 + window_tokens = 5 tokens; "
+            "ask for fewer examples or shorter size_prompt_tokens, or give more or longer texts");
 }
 
 TEST(SizeExamplesTest, WindowsLieWithinATextAndAllTextsTogetherMustFillAPrompt) {
