@@ -24,11 +24,12 @@ class OwnCalibration::Try final : public CalibrationListener {
       : shared_(std::move(shared)), plans_(plans), log_(log) {}
 
   void OnStarted(const CalibrationStarted& started) override {
+    const int examples = started.settings.examples + started.settings.sizes.examples;
     log_->Info("calibration_started", {{"job_id", started.job_id},
                                        {"profile_id", started.profile_id},
-                                       {"examples", started.settings.examples},
+                                       {"examples", examples},
                                        {"joined", started.joined}});
-    plans_->SetStatus(absl::StrCat("calibrating: 0 of ", started.settings.examples, " examples"));
+    plans_->SetStatus(absl::StrCat("calibrating: 0 of ", examples, " examples"));
   }
 
   void OnProgress(const CalibrationProgress& progress) override {

@@ -104,10 +104,11 @@ absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self
 }
 
 void CalibrateStream::OnStarted(const CalibrationStarted& started) {
-  observers_.log->Info("calibration_started", {{"job_id", started.job_id},
-                                               {"profile_id", started.profile_id},
-                                               {"examples", started.settings.examples},
-                                               {"joined", started.joined}});
+  observers_.log->Info("calibration_started",
+                       {{"job_id", started.job_id},
+                        {"profile_id", started.profile_id},
+                        {"examples", started.settings.examples + started.settings.sizes.examples},
+                        {"joined", started.joined}});
   const std::lock_guard lock(mutex_);
   started_ = StartedToProto(started);
   Advance();
