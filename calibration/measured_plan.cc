@@ -34,7 +34,7 @@ absl::StatusOr<Plan> SizePlan(const Profile& profile, const KvShape& shape) {
   spec.min_positions = 0;
   spec.selector = settings.selector;
   spec.sinks = settings.sinks;
-  spec.kv_types = settings.sizes.kv_types.value_or(shape.compute);
+  spec.kv_types = settings.sizes.kv_types.value_or(kDearestChosen);
   spec.choose_types = !settings.sizes.kv_types.has_value();
   spec.kv_shape = shape;
   TakeMeasurements(profile, spec);

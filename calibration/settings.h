@@ -27,7 +27,7 @@ struct SizeSettings {
   // a layer always does (LeastSizeRows) at the shortest of the lengths.
   std::vector<double> retentions = {};
   Allocator allocator = UniformAllocator{};  // any but positions
-  // What rows are stored in; absent: the damage_curves allocator chooses it.
+  // What rows are stored in; absent: the damage_curves allocator chooses it, up to kDearestChosen.
   std::optional<KvTypes> kv_types = {};
 
   bool operator==(const SizeSettings&) const = default;

@@ -82,9 +82,8 @@ class StagedProbe final : public SensitivityProbe {
     profile.key.settings = settings_;
     profile.layers = config.layers;
     SummariseMeasurements(measured_, profile);
-    absl::StatusOr<Plan> plan = SizePlan(
-        profile,
-        {.kv_heads = config.kv_heads, .head_dim = config.head_dim, .compute = decoder_->kv_type()});
+    absl::StatusOr<Plan> plan =
+        SizePlan(profile, {.kv_heads = config.kv_heads, .head_dim = config.head_dim});
     if (!plan.ok()) return plan.status();
     auto probe = SizeProbe::Create(decoder_, settings_, *plan, std::move(size_examples_));
     if (!probe.ok()) return probe.status();

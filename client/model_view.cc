@@ -40,10 +40,12 @@ std::string RenderModel(const v1::GetModelResponse& response, const Terminal& te
                                                   model.layers() * model.context_length()),
                                       " for a full context"),
                          absl::StrCat(FormatBytes(limits.kv_memory_bytes()), " arena")});
-  sheet.Add("plan",
-            {Describe(plan.allocator()), Describe(plan.size()), DescribeSource(plan),
-             Describe(response.selector()),
-             absl::StrCat("at least ", FormatCount(plan.min_positions()), " positions a layer")});
+  std::vector<std::string> facts = {Describe(plan.allocator()), Describe(plan.size()),
+                                    DescribeSource(plan), Describe(response.selector())};
+  if (plan.chooses_types()) facts.push_back("chooses what each layer's rows are stored in");
+  facts.push_back(
+      absl::StrCat("at least ", FormatCount(plan.min_positions()), " positions a layer"));
+  sheet.Add("plan", facts);
   sheet.Add("", {response.plan_status()});
   sheet.Add("limits",
             {absl::StrCat("prompt ", FormatCount(limits.max_prompt_tokens()), " tokens"),

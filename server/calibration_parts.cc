@@ -58,9 +58,7 @@ absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& optio
   spec.sinks = options.sinks;
   spec.kv_types = model.kv_types;
   spec.choose_types = options.kv_type == kKvTypeAuto;
-  spec.kv_shape = {.kv_heads = model.config.kv_heads,
-                   .head_dim = model.config.head_dim,
-                   .compute = model.compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16};
+  spec.kv_shape = {.kv_heads = model.config.kv_heads, .head_dim = model.config.head_dim};
   ProfileKey key;
   key.model_fingerprint = model.fingerprint;
   key.compute_type = ComputeTypeName(model.compute);

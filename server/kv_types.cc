@@ -1,6 +1,7 @@
 #include "server/kv_types.h"
 
 #include "absl/strings/str_cat.h"
+#include "calibration/policy/plan.h"
 
 namespace ripplekv {
 namespace {
@@ -15,7 +16,8 @@ std::optional<KvType> TypeNamed(std::string_view name) {
 }  // namespace
 
 absl::StatusOr<std::optional<KvTypes>> ParseKvTypes(std::string_view text) {
-  if (text == "compute" || text == kKvTypeAuto) return std::optional<KvTypes>();
+  if (text == "compute") return std::optional<KvTypes>();
+  if (text == kKvTypeAuto) return kDearestChosen;
   const size_t colon = text.find(':');
   const std::string_view values = colon == std::string_view::npos ? text : text.substr(colon + 1);
   const std::optional<KvType> k = TypeNamed(text.substr(0, colon)), v = TypeNamed(values);

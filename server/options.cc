@@ -258,14 +258,14 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   if (server) {
     d.AddBytes("kv-memory", o.kv_memory_bytes, kMiB, 64 * kTiB, "Memory for keys and values");
   }
-  d.Add(
-      "kv-type", o.kv_type, TypesOfKv(),
-      "Type that keys and values are stored in; compute: that of --compute; auto: the "
-      "damage_curves allocator chooses it with the number of rows, layer by layer, from one budget "
-      "in bytes");
+  d.Add("kv-type", o.kv_type, TypesOfKv(),
+        "Type that keys and values are stored in; compute: that of --compute; auto: int8, and the "
+        "damage_curves allocator chooses it or less with the number of rows, layer by layer, from "
+        "one budget in bytes")
+      ->default_str("auto; with --compute fp32, compute");
   d.Add("retention", o.retention, AboveZeroTo(1),
-        "Share of a prompt's positions that is kept, mean over layers; with --kv-type auto, of the "
-        "bytes that it takes uncompressed");
+        "Share of a prompt's positions that is kept, mean over layers; where the plan chooses "
+        "types, of the bytes that they all take in int8");
   d.Add("min-positions", o.min_positions, Whole(0, kMaxPromptTokens),
         "Prompts no longer than this are not compressed; longer ones keep at least this many "
         "positions a layer on average");
@@ -347,7 +347,8 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
         "Seed of the noise");
   d.Add("calibration-damage", o.calibration_damage, Whole(0, 4096),
         "Texts, the last of them all, on which it is also measured what compressing each layer "
-        "alone costs, by rows kept and by storage type; 0: none");
+        "alone costs, by rows kept and by storage type; 0: none")
+      ->default_str("8, or all where there are fewer");
   d.Add("calibration-sizes", o.calibration_sizes, Whole(0, 4096),
         "Texts, others where there are, on which the mean KL of the whole plan is measured by size "
         "and prompt length, for target_mean_kl; 0: none");
@@ -401,23 +402,34 @@ absl::Status CheckAllocator(const ServerOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--allocator ", options.allocator,
         " needs what compressing each layer alone costs, and --calibration-damage is 0:"
-        " give it a number of texts"));
-  }
-  if (options.kv_type == kKvTypeAuto && options.allocator != "damage_curves") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--kv-type auto needs --allocator damage_curves, and it is ",
-                     options.allocator, ": no other chooses types"));
+        " give it a number of texts, or choose another allocator"));
   }
   return absl::OkStatus();
+}
+
+void Print(ServerOptions& options, absl::string_view option, std::string text) {
+  for (auto& [name, value] : options.printed) {
+    if (name == option) value = text;
+  }
+}
+
+// Defaults that follow other options.
+void ResolveDefaults(const CLI::App& app, ServerOptions& options) {
+  if (app.get_option("--kv-type")->empty() && options.compute == "fp32") {
+    options.kv_type = "compute";
+    Print(options, "kv-type", options.kv_type);
+  }
+  if (app.get_option("--calibration-damage")->empty()) {
+    options.calibration_damage = std::min(options.calibration_damage, options.calibration_examples);
+    Print(options, "calibration-damage", absl::StrCat(options.calibration_damage));
+  }
 }
 
 // Contexts are part of the KV memory.
 absl::Status ResolveContextMemory(const CLI::App& app, ServerOptions& options) {
   if (app.get_option("--context-memory")->empty()) {
     options.context_memory_bytes = options.kv_memory_bytes / 4;
-    for (auto& [name, value] : options.printed) {
-      if (name == "context-memory") value = FormatByteSize(options.context_memory_bytes);
-    }
+    Print(options, "context-memory", FormatByteSize(options.context_memory_bytes));
   }
   if (options.context_memory_bytes <= options.kv_memory_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -458,6 +470,7 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
     return std::nullopt;
   }
   options.printed = Printed(app);
+  ResolveDefaults(app, options);
   absl::Status status = CheckGivenOnce(app);
   if (status.ok()) status = CheckAllocator(options);
   if (status.ok() && program == Program::kServer) status = ResolveContextMemory(app, options);

@@ -28,7 +28,9 @@ struct ServerOptions {
   std::string compute = "bf16";
   int threads = 0;  // resolved: at least 1
   int64_t kv_memory_bytes = int64_t{256} << 20;
-  std::string kv_type = "compute";  // what ParseKvTypes takes (server/kv_types.h)
+  // What ParseKvTypes takes (server/kv_types.h). Resolved: "compute" where --compute is fp32 and
+  // nothing is given.
+  std::string kv_type = "auto";
   int64_t work_memory_bytes = int64_t{512} << 20;
   int max_batch = 16;
   int max_queue = 64;
@@ -45,7 +47,7 @@ struct ServerOptions {
 
   double retention = 0.2;
   int64_t min_positions = 256;
-  std::string allocator = "ripple";
+  std::string allocator = "damage_curves";
   double ripple_r = 1.5;
   double ripple_gamma = 16;
   std::string ripple_map = "minmax";
@@ -76,7 +78,7 @@ struct ServerOptions {
   double calibration_eta = 0.5;
   int calibration_recent = 32;
   uint64_t calibration_seed = 0;
-  int calibration_damage = 0;  // examples; 0: off
+  int calibration_damage = 8;  // examples; resolved: not more than there are; 0: off
   int calibration_sizes = 0;   // the same
   std::string corpus = "default";
   std::string corpus_dir;

@@ -37,7 +37,10 @@ CalibrationSettings ServerOptions::calibration_settings(int64_t context_length,
     settings.sizes.prompt_tokens = settings.DefaultSizePrompts(context_length);
     settings.sizes.retentions = settings.DefaultSizeRetentions();
     settings.sizes.allocator = plan_allocator();
-    if (kv_type != kKvTypeAuto) settings.sizes.kv_types = kv_types;
+    if (kv_type != kKvTypeAuto ||
+        !std::holds_alternative<DamageCurvesAllocator>(settings.sizes.allocator)) {
+      settings.sizes.kv_types = kv_types;
+    }
   }
   if (!settings.selects()) settings.selector = {};
   return settings;

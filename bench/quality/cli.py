@@ -81,8 +81,19 @@ def kept_under(command, key):
     return (*key, methods.said(kv))
 
 
+def check_types(options, model):
+    """Methods whose types the plan chooses need a server whose plan does."""
+    asking = [m.name for m in getattr(options, "methods", []) if m.chosen_types]
+    if asking and not model.plan.chooses_types:
+        raise ValueError(
+            f"--methods {' '.join(asking)}: the server at {options.address} does not choose types: start it with "
+            "--kv-type auto --allocator damage_curves"
+        )
+
+
 def measure(options, client, model, profile):
-    options.sizing = methods.Sizing(model.model.layers, model.kv_bytes_per_position_layer)
+    check_types(options, model)
+    options.sizing = methods.Sizing.of(model)
     settings = {
         "task": options.command,
         "quick": options.quick,
@@ -98,7 +109,7 @@ def measure(options, client, model, profile):
             for key, job in jobs:
                 kept = kept_under(options.command, key)
                 if kept not in journal:
-                    journal.add(kept, job())
+                    journal.add(kept, options.sizing.in_bf16(job()))
                 measured[key] = journal.results[kept]
                 bar.update()
         return settings, measured

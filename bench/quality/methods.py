@@ -11,6 +11,7 @@ class Method:
     title: str
     kv: dict  # KvParams without a size
     sized: bool = True  # False: keeps every position, whatever the size
+    chosen_types: bool = False  # the plan chooses what each layer's rows are stored in
 
 
 UNIFORM = {"uniform": {}}
@@ -19,6 +20,7 @@ SNAPKV = {"snapkv": {"window": 32, "kernel": 7, "pooling": "POOLING_MAX"}}
 RECENT = {"recent_attention": {"window": 32, "queries": 256, "kernel": 7, "pooling": "POOLING_NONE"}}
 MIXED = {"mixed": {"snapkv": SNAPKV["snapkv"], "queries": 256, "weight": 0.5}}
 CURVES = {"damage_curves": {"least_share": 0.0}}
+BF16 = {"key_type": "KV_TYPE_BF16", "value_type": "KV_TYPE_BF16"}
 INT8 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT8"}
 INT8_INT4 = {"key_type": "KV_TYPE_INT8", "value_type": "KV_TYPE_INT4"}
 INT4 = {"key_type": "KV_TYPE_INT4", "value_type": "KV_TYPE_INT4"}
@@ -32,12 +34,18 @@ def h2o(normalised):
     return {"h2o": {"window": 32, "queries": 256, "normalised": normalised}}
 
 
-def by(allocator, selector=SNAPKV, **more):
-    return {"allocator": allocator, "selector": selector, **more}
+def by(allocator, selector=SNAPKV, types=BF16):
+    return {"allocator": allocator, "selector": selector, **types}
+
+
+def chosen(name, title, least_share, selector=SNAPKV):
+    """Rows and types of each layer by the damage curves, from one budget in bytes."""
+    kv = {"allocator": {"damage_curves": {"least_share": least_share}}, "selector": selector}
+    return Method(name, title, kv, chosen_types=True)
 
 
 ALL = (
-    Method("full", "every position", {"size": {"full": {}}}, sized=False),
+    Method("full", "every position", {"size": {"full": {}}, **BF16}, sized=False),
     Method("snapkv", "SnapKV, uniform", by(UNIFORM)),
     # Which rows: selectors, with uniform shares.
     Method("streaming", "StreamingLLM", by(UNIFORM, {"streaming_llm": {"window": 32}})),
@@ -66,16 +74,23 @@ ALL = (
     ),
     Method("curves", "damage curves", by(CURVES)),
     # In how many bits.
-    Method("int8", "int8 rows, uniform", by(UNIFORM, **INT8)),
-    Method("int8-int4", "int8 keys, int4 values, uniform", by(UNIFORM, **INT8_INT4)),
-    Method("int4", "int4 rows, uniform", by(UNIFORM, **INT4)),
-    Method("int8-ripple-8", "int8 rows, ripple, r 8", by({"ripple": ripple(8.0)}, **INT8)),
-    Method("int4-ripple-8", "int4 rows, ripple, r 8", by({"ripple": ripple(8.0)}, **INT4)),
-    Method("int8-curves", "int8 rows, damage curves", by(CURVES, **INT8)),
-    Method("int4-curves", "int4 rows, damage curves", by(CURVES, **INT4)),
-    Method("int8-recent-curves", "int8 rows, last 256 queries, damage curves", by(CURVES, RECENT, **INT8)),
-    Method("int4-recent-curves", "int4 rows, last 256 queries, damage curves", by(CURVES, RECENT, **INT4)),
-    # What a request gets that says nothing but a size.
+    Method("int8", "int8 rows, uniform", by(UNIFORM, types=INT8)),
+    Method("int8-int4", "int8 keys, int4 values, uniform", by(UNIFORM, types=INT8_INT4)),
+    Method("int4", "int4 rows, uniform", by(UNIFORM, types=INT4)),
+    Method("int8-ripple-8", "int8 rows, ripple, r 8", by({"ripple": ripple(8.0)}, types=INT8)),
+    Method("int4-ripple-8", "int4 rows, ripple, r 8", by({"ripple": ripple(8.0)}, types=INT4)),
+    Method("int8-curves", "int8 rows, damage curves", by(CURVES, types=INT8)),
+    Method("int4-curves", "int4 rows, damage curves", by(CURVES, types=INT4)),
+    Method("int8-recent-curves", "int8 rows, last 256 queries, damage curves", by(CURVES, RECENT, types=INT8)),
+    Method("int4-recent-curves", "int4 rows, last 256 queries, damage curves", by(CURVES, RECENT, types=INT4)),
+    # Bytes shared by rows and bits together.
+    chosen("auto", "damage curves, types too", 0.0),
+    chosen("auto-half", "damage curves, types too, at least half the mean", 0.5),
+    chosen("auto-recent", "damage curves, types too, last 256 queries", 0.0, RECENT),
+    chosen("auto-recent-half", "damage curves, types too, last 256 queries, at least half the mean", 0.5, RECENT),
+    chosen("auto-mixed", "damage curves, types too, SnapKV and the last 256 queries", 0.0, MIXED),
+    chosen("auto-h2o", "damage curves, types too, H2O normalised", 0.0, h2o(True)),
+    # What a request gets that says nothing but a size: "auto" where nobody set the server otherwise.
     Method("server", "the server's own plan", {}),
 )
 METHODS = {method.name: method for method in ALL}
@@ -96,11 +111,24 @@ def said(kv):
 
 
 class Sizing:
-    """Sizes in bytes: shares of what all rows of a prompt take as the server stores them by itself. They hold for every
-    method, whatever it stores rows in."""
+    """Sizes in bytes: shares of what all rows of a prompt take in bf16. They hold for every method, whatever it stores rows
+    in."""
 
-    def __init__(self, layers, row_bytes):
-        self._layers, self._row_bytes = layers, row_bytes
+    def __init__(self, layers, row_bytes, own_row_bytes):
+        """Bytes of a layer's row in bf16, and as the server stores it by itself."""
+        self._layers, self._row_bytes, self._own_row_bytes = layers, row_bytes, own_row_bytes
+
+    @classmethod
+    def of(cls, model):
+        shape = model.model
+        # Keys, values and a position of each KV head.
+        return cls(shape.layers, shape.kv_heads * (2 * 2 * shape.head_dim + 4), model.kv_bytes_per_position_layer)
+
+    def in_bf16(self, result):
+        """The result with the bytes of all its rows in bf16 instead of the server's own types."""
+        if "full_kv_bytes" not in result:
+            return result
+        return {**result, "full_kv_bytes": result["full_kv_bytes"] // self._own_row_bytes * self._row_bytes}
 
     def kv(self, method, fraction):
         """A request's kv as a function of the tokens that are compressed."""

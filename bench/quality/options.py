@@ -72,7 +72,7 @@ def parser(description):
             help="see the command methods (default: all)",
         )
         sub.add_argument("--fractions", nargs="+", type=fraction, default=[0.1, 0.2, 0.3],
-                         help="sizes, as shares of the bytes of all rows in the server's own type (default: 0.1 0.2 0.3)")  # fmt: skip
+                         help="sizes, as shares of the bytes of all rows in bf16 (default: 0.1 0.2 0.3)")  # fmt: skip
 
     def documented(sub):
         sub.add_argument("--documents", nargs="+", default=[], metavar="PATH",

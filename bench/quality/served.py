@@ -44,20 +44,22 @@ def serving(options):
                 profile = None
             yield client, model, profile
         return
-    needs_profile = options.command != "lm-eval"
-    # Some allocators need the damage of each layer beside its sensitivity.
-    calibration = {"calibration_damage": 8}
+    # Some methods need the damage of each layer beside its sensitivity, some a plan that chooses types.
+    planned = {"calibration": "embedded", "allocator": "damage_curves", "kv_type": "auto"}
     if options.quick:
-        calibration = {
+        planned |= {
             "calibration_damage": 2,
             "calibration_examples": 4,
             "calibration_prefix": 448,
             "calibration_window": 16,
         }
+    needs_profile = options.command != "lm-eval"
+    if not needs_profile:
+        planned = {"calibration": "off"}
     options.profile_dir.mkdir(parents=True, exist_ok=True)
     flags = {
-        "calibration": "embedded" if needs_profile else "off", "profile_dir": options.profile_dir, "kv_memory": options.kv_memory,
-        "context_memory": options.context_memory, "compute": options.compute, **calibration, **options.flags,
+        "profile_dir": options.profile_dir, "kv_memory": options.kv_memory, "context_memory": options.context_memory,
+        "compute": options.compute, **planned, **options.flags,
     }  # fmt: skip
     with bench_server.server_of(options, **flags) as server, ripplekv.Client(server.address, timeout=3600) as client:
         profile = calibrated(client) if needs_profile else None

@@ -93,8 +93,8 @@ struct PositionsAllocator {
 
 // Rows go where the measured marginal damage is greatest (damage_plan.h).
 struct DamageCurvesAllocator {
-  // Every layer keeps at least this share of the mean budget (in rows of the type that the model
-  // computes in), whatever its curve says: 0 to 1; 1 is uniform in rows.
+  // Every layer keeps at least this share of the mean budget (in rows of the plan's own types),
+  // whatever its curve says: 0 to 1; 1 is uniform in rows.
   double least_share = 0;
   bool operator==(const DamageCurvesAllocator&) const = default;
 };

@@ -45,8 +45,7 @@ int64_t MostCost(int64_t layers, int64_t tokens, absl::Span<const StorageOption>
 // So what is left at last is less than a row of any layer that could have another. With one option
 // of cost 1 the budget is spent exactly and more budget never gives a layer fewer rows.
 //
-// floor in [1, tokens]; options: at least one, and one of the highest cost whose damage is nothing;
-// budget at least LeastCost.
+// floor in [1, tokens]; options: at least one; budget at least LeastCost.
 DamagePlan SpendOnDamage(absl::Span<const DamageCurve> curves, int64_t tokens, int64_t floor,
                          absl::Span<const StorageOption> options, int64_t budget);
 

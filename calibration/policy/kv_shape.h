@@ -11,7 +11,6 @@ namespace ripplekv {
 struct KvShape {
   int kv_heads = 0;  // 0: not known
   int head_dim = 0;
-  KvType compute = KvType::kBf16;  // what the model computes in: rows that lose nothing
 
   bool known() const { return kv_heads > 0; }
   // Of one row of all KV heads in one layer: keys, values and positions. 0 where not known.

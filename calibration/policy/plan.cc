@@ -49,16 +49,29 @@ absl::Status CheckMeasured(const PlanSpec& spec) {
         "them in fewer bits and there is none: calibrate the model with --calibration-damage "
         "(damage_storage), or name a type");
   }
+  const auto loses = [](KvType type) { return type == KvType::kInt8 || type == KvType::kInt4; };
+  const std::vector<KvTypes>& measured = spec.damage.types;
+  if (chooses && (loses(spec.kv_types.k) || loses(spec.kv_types.v)) &&
+      std::find(measured.begin(), measured.end(), spec.kv_types) == measured.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("choosing the type of rows needs the measured damage of storing keys in ",
+                     KvTypeName(spec.kv_types.k), " and values in ", KvTypeName(spec.kv_types.v),
+                     ", the plan's own types, and the profile has none: name a type that it has"));
+  }
   return absl::OkStatus();
 }
 
-// The types worth choosing from: the one that loses nothing and the measured ones that take less.
-std::vector<StorageOption> OptionsOf(const DamageTable& damage, const KvShape& shape) {
-  std::vector<StorageOption> options = {{shape.compute, shape.RowBytes(shape.compute), {}}};
+// The types worth choosing from: first the dearest, then the measured ones that take less. Rows in
+// a type that was not measured are taken to lose nothing (CheckMeasured).
+std::vector<StorageOption> OptionsOf(const DamageTable& damage, const KvShape& shape,
+                                     KvTypes dearest) {
+  std::vector<StorageOption> options = {{dearest, shape.RowBytes(dearest), {}}};
   for (size_t t = 0; t < damage.types.size(); ++t) {
     const int64_t bytes = shape.RowBytes(damage.types[t]);
-    if (bytes >= options.front().row_cost) continue;
-    StorageOption& option = options.emplace_back(StorageOption{damage.types[t], bytes, {}});
+    const bool itself = damage.types[t] == dearest;
+    if (!itself && bytes >= options.front().row_cost) continue;
+    StorageOption& option =
+        itself ? options.front() : options.emplace_back(StorageOption{damage.types[t], bytes, {}});
     for (const std::vector<double>& layer : damage.storage) option.damage.push_back(layer[t]);
   }
   return options;
@@ -193,10 +206,9 @@ bool Plan::chooses_types() const {
 
 absl::StatusOr<LayerBudgets> Plan::BudgetsFor(int64_t prompt_tokens,
                                               const std::optional<Size>& size_override) const {
-  const KvTypes types = chooses_types() ? KvTypes(spec_.kv_shape.compute) : spec_.kv_types;
   BudgetRequest request{.prompt_tokens = prompt_tokens,
                         .size = size_override.value_or(spec_.size),
-                        .row_bytes = spec_.kv_shape.RowBytes(types),
+                        .row_bytes = spec_.kv_shape.RowBytes(spec_.kv_types),
                         .min_positions = spec_.min_positions,
                         .floor = floor()};
   if (const auto* target = std::get_if<TargetMeanKl>(&request.size)) {
@@ -207,7 +219,7 @@ absl::StatusOr<LayerBudgets> Plan::BudgetsFor(int64_t prompt_tokens,
   if (chooses_types()) return ShareBytes(request);
   absl::StatusOr<LayerBudgets> budgets = ShareRows(request);
   if (!budgets.ok()) return budgets.status();
-  budgets->types.assign(budgets->layer.size(), types);
+  budgets->types.assign(budgets->layer.size(), spec_.kv_types);
   budgets->bytes = budgets->total * request.row_bytes;
   return budgets;
 }
@@ -258,12 +270,13 @@ absl::StatusOr<LayerBudgets> Plan::ShareRows(const BudgetRequest& request) const
 }
 
 absl::StatusOr<LayerBudgets> Plan::ShareBytes(const BudgetRequest& request) const {
-  // TotalBytes as positions of the computing type too, only to say what was asked for.
+  // TotalBytes as positions too, only to say what was asked for.
   absl::StatusOr<LayerBudgets> budgets = TotalBudget(request, layers());
   if (!budgets.ok()) return budgets.status();
   const int64_t tokens = request.prompt_tokens;
   const int64_t floor = std::min(request.floor, tokens);
-  const std::vector<StorageOption> options = OptionsOf(spec_.damage, spec_.kv_shape);
+  const std::vector<StorageOption> options =
+      OptionsOf(spec_.damage, spec_.kv_shape, spec_.kv_types);
   const auto* exact = std::get_if<TotalBytes>(&request.size);
   const int64_t requested =
       exact != nullptr ? exact->bytes : Product(budgets->requested, request.row_bytes);
@@ -275,7 +288,13 @@ absl::StatusOr<LayerBudgets> Plan::ShareBytes(const BudgetRequest& request) cons
   budgets->clamped = budgets->byte_budget != raised;
   const int64_t least =
       DamageFloor(spec_.allocator, floor, budgets->byte_budget / request.row_bytes / layers());
-  DamagePlan plan = SpendOnDamage(curves_, tokens, least, options, budgets->byte_budget);
+  // What keeps every row keeps it in the plan's own types, whatever the measurements say of others.
+  const int64_t most = MostCost(layers(), tokens, options);
+  DamagePlan plan = budgets->byte_budget == most
+                        ? DamagePlan{.rows = std::vector<int64_t>(curves_.size(), tokens),
+                                     .option = std::vector<size_t>(curves_.size(), 0),
+                                     .cost = most}
+                        : SpendOnDamage(curves_, tokens, least, options, budgets->byte_budget);
   budgets->total = 0;
   budgets->full = true;
   for (size_t l = 0; l < plan.rows.size(); ++l) {

@@ -19,6 +19,10 @@
 
 namespace ripplekv {
 
+// The own types (PlanSpec::kv_types) of plans that a server lets choose: the dearest of the
+// choices.
+inline constexpr KvTypes kDearestChosen = KvType::kInt8;
+
 // What a plan is made of.
 struct PlanSpec {
   int layers = 0;  // 1 to kMaxLayers
@@ -29,8 +33,8 @@ struct PlanSpec {
   int sinks = 4;  // first positions of the prompt, always kept: 0 to 1024
   // What rows are stored in.
   KvTypes kv_types = KvType::kBf16;
-  // Rather, the damage_curves allocator chooses each layer's type with its rows, from one budget in
-  // bytes. Says nothing under another allocator.
+  // The damage_curves allocator chooses each layer's types with its rows, from one budget in bytes:
+  // kv_types or measured ones that take less. Says nothing under another allocator.
   bool choose_types = false;
   KvShape kv_shape;
   // s_l of the profile, one a layer, and the profile's id. Both empty where there is no profile
@@ -51,9 +55,8 @@ absl::Status ValidatePlan(const PlanSpec& spec);
 // What pools are sized from: turns a prompt length into the positions each layer keeps. Immutable;
 // copies are cheap enough to hand one to each request.
 //
-// Where the plan chooses types, every size means bytes: those that its rows would take in the type
-// that the model computes in (a retention of 0.2: 20 % of the bytes of the uncompressed cache), or
-// total_bytes itself.
+// Where the plan chooses types, every size means bytes: those that its rows would take in kv_types
+// (a retention of 0.2: 20 % of the bytes of all rows in them), or total_bytes itself.
 class Plan {
  public:
   // INVALID_ARGUMENT naming field, value and range; FAILED_PRECONDITION when the allocator needs a

@@ -115,9 +115,8 @@ absl::Status PlanBudgets(const CalibrationBackend& backend, const v1::PlanBudget
   response->set_clamped(budgets->clamped);
   response->set_full(budgets->full);
   response->set_kv_bytes(budgets->bytes);
-  const KvTypes full_types = plan->chooses_types() ? KvTypes(shape.compute) : plan->spec().kv_types;
   response->set_full_kv_bytes(int64_t{request.prompt_tokens()} * plan->layers() *
-                              shape.RowBytes(full_types));
+                              shape.RowBytes(plan->spec().kv_types));
   response->set_byte_budget(budgets->byte_budget);
   return absl::OkStatus();
 }

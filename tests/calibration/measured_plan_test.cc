@@ -59,7 +59,7 @@ TEST(MeasuredPlanTest, TheCurveSaysWhatItWasMeasuredUnder) {
 
 TEST(MeasuredPlanTest, SizesAreMeasuredUnderTheSettingsPlan) {
   const Profile profile = ExampleSizeProfile();
-  const KvShape shape = {.kv_heads = 2, .head_dim = 32, .compute = KvType::kBf16};
+  const KvShape shape = {.kv_heads = 2, .head_dim = 32};
   const auto plan = SizePlan(profile, shape);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->allocator(), profile.key.settings.sizes.allocator);
@@ -77,6 +77,7 @@ TEST(MeasuredPlanTest, SizesAreMeasuredUnderTheSettingsPlan) {
   damage.key.settings.sizes.allocator = DamageCurvesAllocator{};
   damage.key.settings.sizes.kv_types.reset();
   EXPECT_TRUE(SizePlan(damage, shape)->chooses_types());
+  EXPECT_EQ(SizePlan(damage, shape)->spec().kv_types, kDearestChosen);
   damage.damage = {};
   EXPECT_EQ(SizePlan(damage, shape).status().code(), absl::StatusCode::kFailedPrecondition);
 }

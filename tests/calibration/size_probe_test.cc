@@ -19,9 +19,7 @@ using Sizes = std::vector<std::vector<std::vector<double>>>;
 
 constexpr int kLayers = 2;
 
-KvShape ShapeOf(const Decoder& decoder) {
-  return {.kv_heads = 2, .head_dim = 16, .compute = decoder.kv_type()};
-}
+constexpr KvShape kShape = {.kv_heads = 2, .head_dim = 16};
 
 CalibrationSettings Settings() {
   CalibrationSettings settings;
@@ -44,7 +42,7 @@ Plan PlanOf(const CalibrationSettings& settings, const Decoder& decoder, Allocat
   spec.selector = settings.selector;
   spec.sinks = settings.sinks;
   spec.kv_types = settings.sizes.kv_types.value_or(decoder.kv_type());
-  spec.kv_shape = ShapeOf(decoder);
+  spec.kv_shape = kShape;
   return *Plan::Make(spec);
 }
 
@@ -203,7 +201,7 @@ TEST_P(SizeProbeTest, IsTheSecondStageUnderThePlanOfTheFirst) {
     profile.key.settings = settings;
     profile.layers = kLayers;
     SummariseMeasurements(first, profile);
-    const absl::StatusOr<Plan> plan = SizePlan(profile, ShapeOf(*decoder_));
+    const absl::StatusOr<Plan> plan = SizePlan(profile, kShape);
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(plan->chooses_types(), chooses);
     EXPECT_EQ((*staged)->measurements().sizes, Measure(decoder_, settings, *plan));

@@ -119,14 +119,14 @@ def tiny_model_path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def start_server(tmp_path_factory):
     """start_server(model=..., ...) is a running Server; all stop when the module's tests are over."""
-    from service import Server
+    from service import PLAIN, Server
 
     servers = []
 
     def start(program="ripplekv-server", **options):
         folder = tmp_path_factory.mktemp("server")
         options.setdefault("profile_dir", folder / "profiles")
-        servers.append(Server(binary(program), folder / "log", **options))
+        servers.append(Server(binary(program), folder / "log", **{**PLAIN, **options}))
         return servers[-1]
 
     yield start

@@ -82,6 +82,11 @@ def error_details(error):
     return found
 
 
+# Rows by sensitivity alone, in the type the model computes in: what most tests reckon with, and measured quickly. The
+# server's own defaults have tests of their own.
+PLAIN = {"allocator": "ripple", "selector": "snapkv", "kv_type": "compute", "calibration_damage": 0}
+
+
 class Server:
     """A server process; stops at the end of a `with` block. `options` are flags without the leading dashes, `environment`
     is added to this process's."""

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from service import Server, generate, stubs
+from service import PLAIN, Server, generate, stubs
 from soak_calls import CALIBRATION, SLOW_READER_SECONDS, Calls, kept, result, scores
 from soak_requests import KINDS, make_call
 from streams import aio_stubs
@@ -176,7 +176,7 @@ def soak(program, requests, seed, folder, model=None, sample=200, **options):
     if model is None:
         model = write_tiny_llama(folder / "tiny.gguf", context=4096)
         options = {**TINY_MODELS_MEMORY, **options}
-    options = {"model": model, "profile_dir": folder / "profiles", **SERVER_OPTIONS, **options}
+    options = {"model": model, "profile_dir": folder / "profiles", **PLAIN, **SERVER_OPTIONS, **options}
     with Server(program, folder / "log", **options) as server:
         run = Soak(server, seed, requests, sample)
         asyncio.run(run.run())

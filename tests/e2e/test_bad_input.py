@@ -350,7 +350,7 @@ BAD_OPTIONS = [
     ({"allocator": "cone"}, "--allocator", "'cone'", "ripple|uniform|sqrt"),
     ({"allocator": "multipliers"}, "--allocator multipliers", "--layer-multipliers"),
     ({"layer_positions": "5;6"}, "--layer-positions", "'5;6'"),
-    ({"kv_type": "auto"}, "--kv-type auto", "--allocator damage_curves"),
+    ({"calibration_damage": 0}, "--allocator damage_curves", "--calibration-damage is 0"),
     ({"ripple_r": 0.5}, "--ripple-r", "'0.5'"),
     ({"calibration": "sometimes"}, "--calibration", "'sometimes'", "embedded, off"),
     ({"calibration_eta": 11}, "--calibration-eta", "'11'", "0 to 10"),

@@ -9,7 +9,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from service import error_details, generate, stubs, wait_until
+from conftest import binary
+from service import Server, error_details, generate, stubs, wait_until
 
 SMALL = {"examples": 2, "prefix_tokens": 128, "window_tokens": 16}
 LAYERS = 4
@@ -541,7 +542,8 @@ def test_plans_from_measured_damage(start_server, tiny_model_path):
     )
     wait_until(lambda: plan_source(server) == stubs().profile.PLAN_SOURCE_PROFILE)
     model = server.model()
-    assert model.plan.chooses_types and model.kv_type == stubs().profile.KV_TYPE_FP32
+    int8 = stubs().profile.KV_TYPE_INT8
+    assert model.plan.chooses_types and model.kv_type == int8
     before = 0
     for retention in (0.1, 0.2, 0.5, 1.0):
         reply = budgets(server, prompt_tokens=1000, size={"retention": retention})
@@ -550,18 +552,30 @@ def test_plans_from_measured_damage(start_server, tiny_model_path):
         assert sum(layer.kv_bytes for layer in reply.layers) == reply.kv_bytes
         assert sum(layer.positions for layer in reply.layers) == reply.total_positions
         before = reply.kv_bytes
-    # Everything, as the model computes it.
+    # Everything, in the finest type that the plan may choose.
     assert reply.full and reply.kv_bytes == reply.full_kv_bytes
-    assert {layer.key_type for layer in reply.layers} == {stubs().profile.KV_TYPE_FP32}
+    assert {layer.key_type for layer in reply.layers} == {int8}
     small = budgets(server, prompt_tokens=1000, size={"total_bytes": 100_000})
     assert small.kv_bytes <= 100_000 == small.byte_budget
-    assert stubs().profile.KV_TYPE_FP32 not in {layer.key_type for layer in small.layers}
-    # Other allocators on the same measurements; their rows are of the type the model computes in.
+    assert stubs().profile.KV_TYPE_INT4 in {layer.value_type for layer in small.layers}
+    # Other allocators on the same measurements choose no types.
     for allocator in ({"isolated_damage": {"retention": 0.5}}, {"local_response": {}}):
         reply = budgets(server, prompt_tokens=1000, size={"retention": 0.5}, allocator=allocator)
         assert reply.total_positions == LAYERS * 500 and not reply.plan.chooses_types
         assert len({layer.positions for layer in reply.layers}) > 1
-        assert {layer.key_type for layer in reply.layers} == {stubs().profile.KV_TYPE_FP32}
+        assert {layer.key_type for layer in reply.layers} == {int8}
+
+
+def test_the_defaults_measure_what_their_plan_needs(tiny_model_path, tmp_path):
+    with Server(
+        binary("ripplekv-server"), tmp_path / "log", model=tiny_model_path, profile_dir=tmp_path / "profiles",
+        calibration_examples=2, calibration_prefix=128, calibration_window=16,
+    ) as server:  # fmt: skip
+        wait_until(lambda: plan_source(server) == stubs().profile.PLAN_SOURCE_PROFILE)
+        model = server.model()
+        assert model.plan.allocator.HasField("damage_curves") and model.plan.chooses_types
+        _, _, _, complete = generate(server, text="x" * 900, stopping={"max_tokens": 4})
+        assert 0 < complete.cache.kv_bytes < complete.cache.full_kv_bytes
 
 
 def test_without_a_profile(start_server, tiny_model_path):

@@ -17,7 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from conftest import binary
-from service import Server, error_details, generate, stubs, wait_until
+from service import PLAIN, Server, error_details, generate, stubs, wait_until
 from tiny_model import KV_HEADS, HEAD_DIM, write_tiny_llama
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -49,7 +49,7 @@ def start(tmp_path, long_model):
         options = {"model": long_model, "calibration": "off", "profile_dir": tmp_path / "profiles", **options}
         if program != "ripplekv-server":
             options.pop("calibration")
-        servers.append(Server(binary(program), tmp_path / f"log-{len(servers)}", **options))
+        servers.append(Server(binary(program), tmp_path / f"log-{len(servers)}", **{**PLAIN, **options}))
         return servers[-1]
 
     yield go

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from conftest import binary
-from service import Server, free_port, generate, stubs, wait_until
+from service import PLAIN, Server, free_port, generate, stubs, wait_until
 from tiny_model import write_tiny_llama
 
 QUICK = {"calibration_examples": 2, "calibration_prefix": 128, "calibration_window": 16}
@@ -25,7 +25,7 @@ def start(tmp_path, tiny_model_path):
     def go(program="ripplekv-server", **options):
         options = {"model": tiny_model_path, "profile_dir": tmp_path / "profiles", **options}
         log = tmp_path / f"log-{len(servers)}"
-        servers.append(Server(binary(program), log, log_format="json", **options))
+        servers.append(Server(binary(program), log, log_format="json", **{**PLAIN, **options}))
         return servers[-1]
 
     yield go
@@ -60,7 +60,7 @@ def measured(tmp_path_factory, tiny_model_path):
     """A directory with the profile of QUICK; to be copied."""
     folder = tmp_path_factory.mktemp("measured")
     with Server(
-        binary("ripplekv-server"), folder / "log", model=tiny_model_path, profile_dir=folder / "profiles", **QUICK
+        binary("ripplekv-server"), folder / "log", model=tiny_model_path, profile_dir=folder / "profiles", **{**PLAIN, **QUICK}
     ) as server:
         wait_for_profile(server)
     return folder / "profiles"

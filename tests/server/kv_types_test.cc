@@ -21,7 +21,7 @@ TEST(KvTypesTest, ReadsWhatItWrites) {
   EXPECT_EQ(KvTypesName(KvType::kInt8), "int8");
   EXPECT_EQ(KvTypesName({KvType::kInt8, KvType::kInt4}), "int8:int4");
   EXPECT_FALSE(ParseKvTypes("compute")->has_value());
-  EXPECT_FALSE(ParseKvTypes("auto")->has_value());
+  EXPECT_EQ(**ParseKvTypes("auto"), KvTypes(KvType::kInt8));
 }
 
 TEST(KvTypesTest, NamesTheTextAndTheChoices) {

@@ -62,14 +62,22 @@ TEST(ParseOptions, HasTheDocumentedDefaults) {
   EXPECT_EQ(options.fidelity_sample, 0.01);
   EXPECT_EQ(options.slow_reader_timeout_seconds, 60);
   EXPECT_EQ(options.compute, "bf16");
-  EXPECT_EQ(options.kv_type, "compute");
+  EXPECT_EQ(options.kv_type, "auto");
   EXPECT_EQ(options.calibration, "embedded");
   EXPECT_GE(options.threads, 1);
   EXPECT_FALSE(options.calibrates_remotely());
-  const CalibrationSettings settings = options.calibration_settings(8192, KvType::kBf16);
-  EXPECT_EQ(settings, CalibrationSettings());
-  EXPECT_EQ(std::get<RippleAllocator>(options.plan_allocator()), RippleAllocator());
+  const CalibrationSettings settings = options.calibration_settings(8192, KvType::kInt8);
+  CalibrationSettings expected;
+  expected.damage_examples = 8;
+  expected.damage_retentions = {0.04, 0.06, 0.1, 0.2, 0.4, 0.7};
+  expected.damage_storage = true;
+  EXPECT_EQ(settings, expected);
+  EXPECT_EQ(options.plan_allocator(), Allocator(DamageCurvesAllocator{}));
   EXPECT_EQ(options.plan_selector(), SelectorSpec(SnapKv()));
+  EXPECT_EQ(Parse({"--model", "m", "--compute", "fp32"}).options->kv_type, "compute");
+  EXPECT_EQ(Parse({"--model", "m", "--compute", "fp32", "--kv-type", "auto"}).options->kv_type,
+            "auto");
+  EXPECT_EQ(Parse({"--model", "m", "--calibration-examples", "3"}).options->calibration_damage, 3);
 }
 
 TEST(ParseOptions, NamesAMistypedOptionRatherThanWhatElseIsMissing) {
@@ -134,6 +142,8 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
                                "1",
                                "--calibration-seed",
                                "9",
+                               "--calibration-damage",
+                               "2",
                                "--max-queue",
                                "1",
                                "--max-batch",
@@ -171,8 +181,12 @@ TEST(ParseOptions, ReadsEveryFixedFlag) {
   EXPECT_EQ(selectors.streaming_llm, StreamingLlm{16});
   EXPECT_EQ(selectors.random, (RandomPositions{16, 11}));
   EXPECT_EQ(options.plan_selector(), SelectorSpec(selectors.mixed));
-  EXPECT_EQ(options.calibration_settings(8192, KvType::kBf16),
-            (CalibrationSettings{3, 64, 8, 0, 2, 1, 9}));
+  CalibrationSettings settings{3, 64, 8, 0, 2, 1, 9};
+  settings.damage_examples = 2;
+  settings.selector = options.plan_selector();
+  settings.damage_retentions = settings.DefaultDamageRetentions();
+  settings.damage_storage = true;
+  EXPECT_EQ(options.calibration_settings(8192, KvType::kBf16), settings);
   EXPECT_EQ(options.max_queue, 1);
   EXPECT_EQ(options.max_batch, 4);
   EXPECT_EQ(options.work_memory_bytes, 1 << 30);
@@ -228,9 +242,7 @@ TEST(ParseOptions, MakesTheAllocatorThatIsNamed) {
   refused({"--allocator", "positions", "--layer-positions", "5,0"}, "positions[1] is 0");
   refused({"--layer-positions", "5,x"}, "'5,x' is not numbers between commas");
   refused({"--damage-retention", "1"}, "above 0, below 1");
-  refused({"--allocator", "damage_curves"}, "--calibration-damage is 0");
-  refused({"--kv-type", "auto"},
-          "--kv-type auto needs --allocator damage_curves, and it is ripple");
+  refused({"--calibration-damage", "0"}, "--calibration-damage is 0");
 }
 
 TEST(ParseOptions, NamesTheOptionThatIsWrong) {
@@ -339,13 +351,14 @@ TEST(ParseOptions, PrintsEveryValueInForce) {
   EXPECT_EQ(value("calibration-eta"), "0.5");
 }
 
-TEST(ParseOptions, DamageIsMeasuredOnRequest) {
-  EXPECT_EQ(Parse({"--model", "m"}).options->calibration_settings(8192, KvType::kBf16),
+TEST(ParseOptions, DamageIsMeasuredUnlessNobodyNeedsIt) {
+  EXPECT_EQ(Parse({"--model", "m", "--allocator", "ripple", "--calibration-damage", "0"})
+                .options->calibration_settings(8192, KvType::kBf16),
             CalibrationSettings());
-  const Parsed parsed = Parse({"--model", "m", "--calibration-damage", "8"});
+  const Parsed parsed = Parse({"--model", "m", "--calibration-damage", "5"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
   const CalibrationSettings settings = parsed.options->calibration_settings(8192, KvType::kBf16);
-  EXPECT_EQ(settings.damage_examples, 8);
+  EXPECT_EQ(settings.damage_examples, 5);
   EXPECT_EQ(settings.damage_retentions, CalibrationSettings().DefaultDamageRetentions());
   EXPECT_TRUE(settings.damage_storage);
   EXPECT_TRUE(settings.Validate(8192).ok());
@@ -363,17 +376,18 @@ TEST(ParseOptions, DamageAndSizesAreThoseOfThePlan) {
     return settings;
   };
   // Without either the selector means nothing.
-  EXPECT_EQ(of({"--selector", "h2o"}), CalibrationSettings());
+  EXPECT_EQ(of({"--selector", "h2o", "--calibration-damage", "0", "--allocator", "ripple"}),
+            CalibrationSettings());
   EXPECT_EQ(of({"--selector", "h2o", "--calibration-damage", "2"}).selector, SelectorSpec(H2o()));
-  const CalibrationSettings sizes =
-      of({"--calibration-sizes", "5", "--selector", "streaming_llm", "--allocator", "sqrt"});
+  const CalibrationSettings sizes = of({"--calibration-sizes", "5", "--selector", "streaming_llm",
+                                        "--allocator", "sqrt", "--calibration-damage", "0"});
   EXPECT_EQ(sizes.damage_examples, 0);
   EXPECT_EQ(sizes.selector, SelectorSpec(StreamingLlm()));
   EXPECT_EQ(sizes.sizes.examples, 5);
   EXPECT_EQ(sizes.sizes.prompt_tokens, (std::vector<int64_t>{1024, 2048}));
   EXPECT_EQ(sizes.sizes.retentions, (std::vector<double>{0.05, 0.1, 0.2, 0.3, 0.5, 1}));
   EXPECT_EQ(sizes.sizes.allocator, Allocator(SqrtAllocator()));
-  EXPECT_EQ(sizes.sizes.kv_types, KvTypes(KvType::kInt8));
+  EXPECT_EQ(sizes.sizes.kv_types, KvTypes(KvType::kInt8)) << "as the model's rows are stored";
   const CalibrationSettings chosen = of({"--calibration-sizes", "5", "--calibration-damage", "2",
                                          "--allocator", "damage_curves", "--kv-type", "auto"});
   EXPECT_EQ(chosen.sizes.allocator, Allocator(DamageCurvesAllocator()));

@@ -113,7 +113,7 @@ def test_every_method_is_a_request():
 
     d = stubs().decode
     for method in methods.ALL:
-        kv = methods.Sizing(30, 772).kv(method, 0.1)(1024)
+        kv = methods.Sizing(30, 772, 400).kv(method, 0.1)(1024)
         assert d.KvParams(**kv).HasField("size")
         assert (kv["size"] == {"total_bytes": 30 * 102 * 772}) == method.sized
 
@@ -157,3 +157,12 @@ def test_every_parameter_of_a_method_is_said():
         ]
         assert not found, (method.name, found)
         assert bool(method.kv) == (method.name != "server")
+
+
+def test_bytes_are_those_of_bf16():
+    sizing = methods.Sizing(30, 780, 420)
+    assert sizing.in_bf16({"kv_bytes": 7, "full_kv_bytes": 420 * 30 * 1000}) == {
+        "kv_bytes": 7,
+        "full_kv_bytes": 780 * 30 * 1000,
+    }
+    assert sizing.in_bf16({"score": 1}) == {"score": 1}

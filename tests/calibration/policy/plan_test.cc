@@ -263,7 +263,7 @@ TEST(PlanTest, ChoosesTypesWithinTheBytes) {
   EXPECT_TRUE(mixed);
   // Layer 1 loses too much in four bits.
   EXPECT_FALSE(plan.BudgetsFor(4000, Retention{0.2})->types[1] == KvTypes(KvType::kInt4));
-  // Another allocator takes the type that the model computes in.
+  // Another allocator takes the plan's own type.
   EXPECT_THAT(plan.With(UniformAllocator{}, std::nullopt)->BudgetsFor(4000)->types,
               Each(KvTypes(KvType::kBf16)));
   // So does a request that names types.
@@ -274,6 +274,32 @@ TEST(PlanTest, ChoosesTypesWithinTheBytes) {
   const LayerBudgets shorter = *Plan::Make(spec)->BudgetsFor(256);
   EXPECT_TRUE(shorter.full && shorter.raised);
   EXPECT_THAT(shorter.types, Each(KvTypes(KvType::kBf16)));
+}
+
+TEST(PlanTest, ChoosesNothingDearerThanItsOwnTypes) {
+  PlanSpec spec = Measured();
+  spec.choose_types = true;
+  spec.allocator = DamageCurvesAllocator{};
+  spec.kv_types = KvType::kInt8;
+  const int64_t row = 3 * (2 * (64 + 4) + 4);
+  const Plan plan = *Plan::Make(spec);
+  const LayerBudgets budgets = *plan.BudgetsFor(4000, Retention{0.2});
+  EXPECT_EQ(budgets.byte_budget, 3 * 800 * row);
+  EXPECT_LE(budgets.bytes, budgets.byte_budget);
+  for (const KvTypes types : budgets.types) EXPECT_LE(spec.kv_shape.RowBytes(types), row);
+  EXPECT_GT(budgets.total, 3 * 800);
+  // Everything that fits is kept in them, although another type was measured to lose no more.
+  spec.damage.storage[2] = {0.0001, 0.0001, 0.0001, 0.0};
+  for (const Size& all : {Size(Full{}), Size(Retention{1})}) {
+    const LayerBudgets full = *Plan::Make(spec)->BudgetsFor(4000, all);
+    EXPECT_TRUE(full.full);
+    EXPECT_THAT(full.types, Each(KvTypes(KvType::kInt8)));
+    EXPECT_EQ(full.bytes, 3 * 4000 * row);
+  }
+  spec.kv_types = KvTypes(KvType::kInt4, KvType::kInt8);
+  const absl::Status status = Plan::Make(spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("keys in int4 and values in int8"));
 }
 
 TEST(PlanTest, DamageCurvesLeaveEveryLayerItsShare) {

@@ -50,7 +50,8 @@ inline std::shared_ptr<const Plan> TinyBytePlan(const Size& size = Retention{0.3
   PlanSpec spec = TinyPlan(size)->spec();
   spec.allocator = DamageCurvesAllocator{};
   spec.choose_types = true;
-  spec.kv_shape = {.kv_heads = 2, .head_dim = 16, .compute = KvType::kF32};
+  spec.kv_types = KvType::kF32;
+  spec.kv_shape = {.kv_heads = 2, .head_dim = 16};
   spec.damage = {
       .prompt_tokens = 256,
       .retentions = {0.1, 0.3, 0.6},
