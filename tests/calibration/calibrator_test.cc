@@ -200,11 +200,12 @@ TEST_F(CalibratorTest, SizesAreMeasuredOnExamplesOfTheirOwn) {
   request.settings.selector = StreamingLlm{.window = 2};
   request.settings.sizes = {
       .examples = 2, .prompt_tokens = {16}, .retentions = {0.5}, .kv_types = KvType::kBf16};
-  gate_.Open();
   auto listener = std::make_shared<Recorder>();
   Start(request, listener);
+  gate_.Open();  // now that somebody hears of the progress
   const auto result = listener->Await();
   ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_FALSE(listener->progress().empty());
   EXPECT_EQ(listener->progress().front().probe.examples_total, 1);  // as the probe says
   EXPECT_EQ(result->profile.sensitivity, (std::vector<double>{97, 97.125, 97.25}));
   // Of 20 tokens, that end in "c" and in "a": the other text's end stands before each.
