@@ -132,7 +132,7 @@ def test_every_selector_is_compared():
     from service import stubs
 
     selectors = {name for method in methods.ALL for name in method.kv.get("selector", {})}
-    assert selectors == {field.name for field in stubs().decode.Selector.DESCRIPTOR.fields}
+    assert selectors == {field.name for field in stubs().profile.Selector.DESCRIPTOR.fields}
 
 
 def test_every_parameter_of_a_method_is_said():
