@@ -86,8 +86,8 @@ def check_types(options, model):
     asking = [m.name for m in getattr(options, "methods", []) if m.chosen_types]
     if asking and not model.plan.chooses_types:
         raise ValueError(
-            f"--methods {' '.join(asking)}: the server at {options.address} does not choose types: start it with "
-            "--kv-type auto --allocator damage_curves"
+            f"--methods {' '.join(asking)}: the server's plan does not choose types: it must run with --kv-type auto "
+            "--allocator damage_curves"
         )
 
 
