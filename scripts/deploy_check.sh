@@ -57,8 +57,6 @@ manifests() {
     kubernetes-validate --strict --quiet "$work/$overlay.yaml"
     checkov --config-file deploy/kubernetes/checkov.yaml --file "$work/$overlay.yaml"
   done
-  begin "overlay monitoring: kubectl kustomize"
-  kubectl kustomize deploy/kubernetes/monitoring > "$work/monitoring.yaml"
   begin "deploy/envoy: kubectl kustomize, kubernetes-validate, checkov"
   kubectl kustomize deploy/envoy > "$work/envoy.yaml"
   kubernetes-validate --strict --quiet -k 1.33 "$work/envoy.yaml"

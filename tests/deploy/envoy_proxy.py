@@ -26,7 +26,12 @@ def local_config(replicas, calibration, port, admin_port, stats_port):
     for listener in config["static_resources"]["listeners"]:
         own_port = {"grpc": port, "stats": stats_port}[listener["name"]]
         listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": own_port}
-    addresses = {"decode": replicas, "contexts": replicas, "calibration": [calibration], "admin": [f"127.0.0.1:{admin_port}"]}
+    addresses = {
+        "decode": replicas,
+        "contexts": replicas,
+        "calibration": [calibration],
+        "admin": [f"127.0.0.1:{admin_port}"],
+    }
     for cluster in config["static_resources"]["clusters"]:
         cluster["load_assignment"]["endpoints"] = endpoints(addresses[cluster["name"]])
     return config
@@ -44,7 +49,16 @@ class Envoy:
         file.write_text(yaml.safe_dump(local_config(replicas, calibration, *ports)))
         self.log = folder / "envoy.log"
         with open(self.log, "wb") as log:
-            command = [program, "-c", str(file), "--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning"]
+            command = [
+                program,
+                "-c",
+                str(file),
+                "--use-dynamic-base-id",
+                "--concurrency",
+                "1",
+                "--log-level",
+                "warning",
+            ]
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
     def __enter__(self):
@@ -74,7 +88,9 @@ class Envoy:
     def healthy(self, cluster):
         """How many of its replicas are."""
         lines = self.get("/clusters").splitlines()
-        flags = [line.rpartition("::")[2] for line in lines if line.startswith(f"{cluster}::") and "health_flags" in line]
+        flags = [
+            line.rpartition("::")[2] for line in lines if line.startswith(f"{cluster}::") and "health_flags" in line
+        ]
         return flags.count("healthy")
 
     def counter(self, name):

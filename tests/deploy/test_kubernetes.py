@@ -34,11 +34,7 @@ def documents(kind=None):
 
 def workloads():
     """The Deployments that are whole, by name."""
-    return {
-        each["metadata"]["name"]: each["spec"]
-        for _, each in documents("Deployment")
-        if "selector" in each["spec"]
-    }
+    return {each["metadata"]["name"]: each["spec"] for _, each in documents("Deployment") if "selector" in each["spec"]}
 
 
 def container(name):
@@ -73,7 +69,13 @@ def servers(tmp_path_factory):
         for name, each in PROGRAMS.items():
             options = {} if name.endswith("calibration") else {"calibration": "off"}
             running[name] = Server(
-                program(each), folder / f"{name}.log", model=model, threads=1, profile_dir=folder / name, **PLAIN, **options
+                program(each),
+                folder / f"{name}.log",
+                model=model,
+                threads=1,
+                profile_dir=folder / name,
+                **PLAIN,
+                **options,
             )
         yield running
     finally:
@@ -188,22 +190,6 @@ def test_selectors_find_the_pods():
     assert not rest and autoscaler["spec"]["scaleTargetRef"]["name"] in labels
 
 
-def test_metrics_of_the_autoscaler_exist(servers):
-    """Each is one that the server has, or that the adapter's rule makes of those it has."""
-    scraped = {re.split(r"[{ ]", name)[0] for name in servers["ripplekv"].metrics()}
-    (_, autoscaler), *_ = documents("HorizontalPodAutoscaler")
-    wanted = {metric["pods"]["metric"]["name"] for metric in autoscaler["spec"]["metrics"]}
-    assert len(wanted) == 2
-    rules = yaml.safe_load((KUBERNETES / "monitoring" / "adapter-rule.yaml").read_text())["data"].values()
-    offered = {}
-    for text in rules:
-        for rule in yaml.safe_load(text)["rules"]:
-            used = set(re.findall(r"\bripplekv_\w+", rule["metricsQuery"] + rule["seriesQuery"]))
-            assert used <= scraped, f"not on /metrics: {used - scraped}"
-            offered[rule["name"]["as"]] = rule
-    assert wanted <= set(offered)
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_pods_may_do_nothing_but_serve(name):
     pod = workloads()[name]["template"]["spec"]
@@ -273,23 +259,45 @@ def test_overlays_render():
         "PersistentVolumeClaim/ripplekv-model",
         "Service/ripplekv-calibration",
     }
-    assert len(render(KUBERNETES / "monitoring")) == 3
     for objects in (render(KUBERNETES / "single"), split):
         for each in objects:
             assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "ripplekv"
-    images = [each["spec"]["template"]["spec"]["containers"][0]["image"] for each in split if each["kind"] == "Deployment"]
+    images = [
+        each["spec"]["template"]["spec"]["containers"][0]["image"] for each in split if each["kind"] == "Deployment"
+    ]
     assert len(images) == 2 and len(set(images)) == 1 and re.fullmatch(r"ripplekv:[\d.]+", images[0])
 
 
+@pytest.fixture
+def render_example(tmp_path):
+    """The objects of the one overlay in the docs that holds a text."""
+
+    def go(text):
+        docs = (SOURCE / "docs" / "deployment.md").read_text()
+        (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", docs, flags=re.S) if text in block]
+        shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+        folder = tmp_path / "kubernetes" / "mine"
+        folder.mkdir()
+        (folder / "kustomization.yaml").write_text(example)
+        return render(folder)
+
+    return go
+
+
 @needs_kubectl
-def test_the_overlay_of_the_docs_downloads_the_model(tmp_path):
-    docs = (SOURCE / "docs" / "deployment.md").read_text()
-    (example,) = [block for block in re.findall(r"```yaml\n(.*?)```", docs, flags=re.S) if "model-download" in block]
-    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
-    folder = tmp_path / "kubernetes" / "mine"
-    folder.mkdir()
-    (folder / "kustomization.yaml").write_text(example)
-    objects = render(folder)
+def test_the_first_overlay_of_the_docs(render_example):
+    objects = render_example("../single")
+    (options,) = [each["data"] for each in objects if each["kind"] == "ConfigMap"]
+    assert options["RIPPLEKV_KV_MEMORY"] == "4GiB" and options["RIPPLEKV_LOG_FORMAT"] == "json"
+    (deployment,) = [each for each in objects if each["kind"] == "Deployment"]
+    (only,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert re.fullmatch(r"registry\.example\.com/ripplekv-with-model:[\d.]+", only["image"])
+    assert only["resources"]["limits"] == only["resources"]["requests"] == {"cpu": "8", "memory": "6Gi"}
+
+
+@needs_kubectl
+def test_the_overlay_of_the_docs_that_downloads_the_model(render_example):
+    objects = render_example("../model-download")
     assert "PersistentVolumeClaim/ripplekv-model" not in kinds(objects)
     (values,) = [each for each in objects if each["kind"] == "ConfigMap" and "MODEL_URL" in each["data"]]
     for each in objects:
