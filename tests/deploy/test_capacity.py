@@ -1,0 +1,112 @@
+"""docs/operations.md: the worked example of how many requests fit is what a server does."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import grpc
+import pytest
+
+from service import Server, generate, stubs, wait_until
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("RIPPLEKV_BUILD_DIR", SOURCE / "build" / "release"))
+MODEL = pathlib.Path(os.environ.get("RIPPLEKV_MODEL", SOURCE / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"))
+PAGE = (SOURCE / "docs" / "operations.md").read_text(encoding="utf-8")
+EXAMPLE = PAGE[PAGE.index("**Example.**") : PAGE.index("**Work memory.**")]
+PROMPT, OUTPUT = 7500, 256
+ASK = {
+    "token_ids": {"ids": [100 + i % 1000 for i in range(PROMPT)]},
+    "stopping": {"max_tokens": OUTPUT, "ignore_eos": True},
+}
+
+
+def start(folder, **options):
+    # No profile: every layer alike, in int8, which is what the page reckons with.
+    return Server(
+        BUILD / "ripplekv-server",
+        folder / "log",
+        model=MODEL,
+        calibration="off",
+        profile_dir=folder / "p",
+        threads=1,
+        **options,
+    )
+
+
+def said(pattern):
+    """The whole number that the example gives there."""
+    (found,) = re.findall(pattern, EXAMPLE)
+    return int(found.replace(",", ""))
+
+
+def test_the_example_is_of_these_requests():
+    assert f"prompts of {PROMPT:,} tokens, {OUTPUT} tokens of output" in EXAMPLE
+    assert "`--kv-memory 256MiB`" in EXAMPLE and "retention\n0.2" in EXAMPLE
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with start(tmp_path_factory.mktemp("server"), kv_memory="256MiB", retention=0.2) as server:
+        yield server
+
+
+def idle(server):
+    metrics = server.metrics()
+    return not metrics["ripplekv_requests_running"] + metrics["ripplekv_requests_waiting"]
+
+
+def running(server, asked, **more):
+    """How many of so many requests run at once; the rest waits."""
+    request = stubs().decode.GenerateRequest(**ASK, **more)
+    calls = [server.decode.Generate(request) for _ in range(asked)]
+    try:
+
+        def all_there():
+            metrics = server.metrics()
+            both = metrics["ripplekv_requests_running"], metrics["ripplekv_requests_waiting"]
+            return both if sum(both) == asked and both[1] else None
+
+        return wait_until(all_there, what="some that run and some that wait")[0]
+    finally:
+        for call in calls:
+            call.cancel()
+        wait_until(lambda: idle(server))
+
+
+def test_pages(server):
+    assert server.metrics()["ripplekv_kv_free_pages"] == said(r"/ 13,440 = ([\d,]+)")
+    assert server.model().kv_bytes_per_position_layer * 32 == said(r"page          = .* = ([\d,]+) bytes")
+
+
+def test_requests_that_fit(server):
+    assert running(server, 13) == said(r"requests      = floor\(19504 / 1650\)\s+= (\d+)")
+    assert running(server, 15, kv={"growth_cap": 64}) == said(r"and (\d+) fit\. A full")
+    assert running(server, 4, kv={"size": {"full": {}}}) == said(r"7,290 pages, and (\d+) fit\.")
+
+
+def test_pages_of_a_request(tmp_path):
+    with start(tmp_path, kv_memory="16MiB") as small:
+        with pytest.raises(grpc.RpcError) as refused:
+            generate(small, **ASK)
+    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    pages, size = said(r"request pages = .* = ([\d,]+) \("), said(r"\(([\d,]+) bytes\)")
+    assert f"needs {pages} KV pages ({size} bytes)" in refused.value.details()
+
+
+def help_of(program, *arguments):
+    return subprocess.run([BUILD / program, *arguments, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def test_options_and_commands_of_the_pages_exist():
+    pages = PAGE + (SOURCE / "docs" / "metrics.md").read_text(encoding="utf-8")
+    commands = set(re.findall(r"`ripplekv (?:--server HOST:PORT )?([a-z]+)", pages))
+    assert {"plan", "model", "health", "calibrate"} <= commands
+    known = help_of("ripplekv-server") + help_of("ripplekv") + "".join(help_of("ripplekv", name) for name in commands)
+    known = set(re.findall(r"--[a-z][a-z0-9-]+", known)) | {
+        "--picture",
+        "--config",
+    }  # of this repository's script, others' tools
+    used = set(re.findall(r"--[a-z][a-z0-9-]+", pages))
+    assert len(used) > 20 and used <= known, used - known
