@@ -14,6 +14,7 @@
 # http_proxy, https_proxy and no_proxy of the environment are passed on. Behind a proxy with a certificate of its own, with
 # podman: scripts/image.sh -- --volume /etc/ssl/certs:/etc/ssl/certs:ro
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 
 fail() { echo "image: $1" >&2; exit 1; }
@@ -39,6 +40,9 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+# Relative to where the caller is.
+case "$model" in "" | quickstart | /*) ;; *) model=$caller/$model ;; esac
+case "$build" in "" | /*) ;; *) build=$caller/$build ;; esac
 [ -z "$model" ] || [ "$model" = quickstart ] || [ -f "$model" ] || fail "there is no model $model"
 if [ -z "$builder" ]; then
   builder=$(command -v podman || command -v docker) || fail "neither podman nor docker is there"
