@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Checks what is in deploy/ with the tools that operators use. What they are is in deploy/requirements-deploy.txt (by pip,
-# into build/deploy-tools); podman comes from the system. All parts without an argument:
+# into build/deploy-tools); podman comes from the system. Without an argument all parts but the last one:
 #
 #   scripts/deploy_check.sh manifests   linters; every overlay rendered, against the schemas of two versions of Kubernetes,
 #                                       and by checkov; the tests of the manifests
 #   scripts/deploy_check.sh envoy       the tests behind a real Envoy
 #   scripts/deploy_check.sh container   the image with podman: its size, and serving as it is meant to run
 #   scripts/deploy_check.sh kube        `podman kube play` of the overlay `single`
+#   scripts/deploy_check.sh e2e         the tests over real processes, each server and client a container; minutes
 #
-# The last two take the images ripplekv and ripplekv-with-model of this version where they are there, and make them of
+# The last three take the images ripplekv and ripplekv-with-model of this version where they are there, and make them of
 # build/release otherwise (scripts/image.sh --from-build: on Debian 12).
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +17,7 @@ cd "$(dirname "$0")/.."
 parts=()
 for argument in "$@"; do
   case "$argument" in
-    manifests | envoy | container | kube) parts+=("$argument") ;;
+    manifests | envoy | container | kube | e2e) parts+=("$argument") ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     *) echo "deploy_check: unknown argument '$argument'; see scripts/deploy_check.sh --help" >&2; exit 2 ;;
   esac
@@ -57,6 +58,8 @@ manifests() {
     kubernetes-validate --strict --quiet "$work/$overlay.yaml"
     checkov --config-file deploy/kubernetes/checkov.yaml --file "$work/$overlay.yaml"
   done
+  begin "overlay monitoring: kubectl kustomize"
+  kubectl kustomize deploy/kubernetes/monitoring > "$work/monitoring.yaml"
   begin "deploy/envoy: kubectl kustomize, kubernetes-validate, checkov"
   kubectl kustomize deploy/envoy > "$work/envoy.yaml"
   kubernetes-validate --strict --quiet -k 1.33 "$work/envoy.yaml"
@@ -171,6 +174,31 @@ kube() {
   client "$address" generate --prompt "Name three rivers." --max-tokens 12
   podman kube down "$file" > /dev/null 2>&1
   podman volume rm ripplekv-profiles > /dev/null
+}
+
+e2e() {
+  mkdir -p "$work/bin"
+  need_images
+  begin "tests over real processes against $image"
+  # In the programs' place: containers on this machine's network that see the checkout, where tests keep their files.
+  for program in ripplekv-server ripplekv-calibration-server ripplekv; do
+    cat > "$work/bin/$program" <<EOF_PROGRAM
+#!/bin/sh
+set -- --entrypoint /usr/bin/$program "$image" "\$@"
+for name in \$(env | sed -n 's/^\(RIPPLEKV_[A-Z0-9_]*\|NO_COLOR\|COLUMNS\|LC_ALL\)=.*/\1/p'); do set -- --env "\$name" "\$@"; done
+exec podman run --rm --label ripplekv-e2e --interactive --no-healthcheck --network host --read-only --read-only-tmpfs=false --cap-drop all \\
+  --security-opt no-new-privileges --user $(id -u):$(id -g) --volume "$PWD:$PWD" \\
+  --volume "$(realpath models):$(realpath models)" --workdir "\$PWD" "\$@"
+EOF_PROGRAM
+    chmod +x "$work/bin/$program"
+  done
+  # The rest look into a server's memory, kill one by its process, are about terminals, or need programs that are not in the
+  # image. A test that kills its client of podman leaves a container behind.
+  # shellcheck disable=SC2064
+  trap "podman ps --all --quiet --filter label=ripplekv-e2e | xargs --no-run-if-empty podman rm --force --time 0 > /dev/null" EXIT
+  RIPPLEKV_BUILD_DIR=$work/bin .venv/bin/python -m pytest -q --basetemp "$work/e2e" tests/e2e/test_bad_input.py \
+    tests/e2e/test_calibration_service.py tests/e2e/test_contexts.py tests/e2e/test_generate.py \
+    tests/e2e/test_operations.py
 }
 
 for part in "${parts[@]}"; do "$part"; done

@@ -190,6 +190,22 @@ def test_selectors_find_the_pods():
     assert not rest and autoscaler["spec"]["scaleTargetRef"]["name"] in labels
 
 
+def test_metrics_of_the_autoscaler_exist(servers):
+    """Each is one that the server has, or that the adapter's rule makes of those it has."""
+    scraped = {re.split(r"[{ ]", name)[0] for name in servers["ripplekv"].metrics()}
+    (_, autoscaler), *_ = documents("HorizontalPodAutoscaler")
+    wanted = {metric["pods"]["metric"]["name"] for metric in autoscaler["spec"]["metrics"]}
+    assert len(wanted) == 2
+    rules = yaml.safe_load((KUBERNETES / "monitoring" / "adapter-rule.yaml").read_text())["data"].values()
+    offered = {}
+    for text in rules:
+        for rule in yaml.safe_load(text)["rules"]:
+            used = set(re.findall(r"\bripplekv_\w+", rule["metricsQuery"] + rule["seriesQuery"]))
+            assert used <= scraped, f"not on /metrics: {used - scraped}"
+            offered[rule["name"]["as"]] = rule
+    assert wanted <= set(offered)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_pods_may_do_nothing_but_serve(name):
     pod = workloads()[name]["template"]["spec"]
@@ -259,6 +275,7 @@ def test_overlays_render():
         "PersistentVolumeClaim/ripplekv-model",
         "Service/ripplekv-calibration",
     }
+    assert len(render(KUBERNETES / "monitoring")) == 3
     for objects in (render(KUBERNETES / "single"), split):
         for each in objects:
             assert each["kind"] == "Namespace" or each["metadata"]["namespace"] == "ripplekv"
