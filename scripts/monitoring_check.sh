@@ -18,9 +18,11 @@ for argument in "$@"; do
 done
 
 missing=()
-for tool in prometheus:prometheus promtool:prometheus alertmanager:prometheus-alertmanager amtool:prometheus-alertmanager; do
-  command -v "${tool%%:*}" > /dev/null || command -v "${tool##*:}" > /dev/null || missing+=("${tool%%:*}")
+for tool in prometheus promtool amtool; do
+  command -v "$tool" > /dev/null || missing+=("$tool")
 done
+# Debian's name of it, and its own.
+command -v prometheus-alertmanager > /dev/null || command -v alertmanager > /dev/null || missing+=(alertmanager)
 if [ ${#missing[@]} -gt 0 ]; then
   echo "monitoring_check: skipped: ${missing[*]} missing (Debian: apt-get install prometheus prometheus-alertmanager)"
   exit 0

@@ -92,6 +92,9 @@ class Board:
     def lines(self, title, queries, *, width=8, unit, description, stacked=False):
         panel = timeseries.Panel().min(0).fill_opacity(30 if stacked else 8).line_width(1)
         panel.show_points(common_model.VisibilityMode.NEVER)
+        legend = common.VizLegendOptions().display_mode(common_model.LegendDisplayMode.LIST)
+        panel.legend(legend.placement(common_model.LegendPlacement.BOTTOM).show_legend(True))
+        panel.tooltip(common.VizTooltipOptions().mode(common_model.TooltipDisplayMode.MULTI))
         if stacked:
             panel.stacking(common.StackingConfig().mode(common_model.StackingMode.NORMAL))
         # Targets are dashed lines.

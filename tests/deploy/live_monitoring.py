@@ -41,7 +41,7 @@ from tiny_model import write_tiny_llama  # noqa: E402
 BUILD = pathlib.Path(os.environ.get("RIPPLEKV_BUILD_DIR", SOURCE / "build" / "release"))
 PROMETHEUS = SOURCE / "deploy" / "prometheus"
 RATE_INTERVAL = "10s"
-BATCH, QUEUE = 4, 16
+BATCH, QUEUE = 4, 48
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -362,15 +362,15 @@ def live(check, options):
 
     check.expect("RippleKVFailing", "profile files damaged while the server runs", doing=ask_for_damaged)
 
-    # More load than fits: requests wait for four others of about four seconds, longer than the target of the first token.
-    # They are of different lengths, so that there is a first token every second or so.
-    load, tokens_in_four_seconds = [], tokens_in(busy, 4)
+    # More load than fits: requests wait for twelve others of about two seconds, longer than the target of the first token.
+    # They are of different lengths, so that there are first tokens all the time.
+    load, tokens_in_two_seconds = [], tokens_in(busy, 2)
     for i in range(BATCH + QUEUE + 2):
-        tokens = int(tokens_in_four_seconds * (0.5 + i / (BATCH + QUEUE)))
+        tokens = int(tokens_in_two_seconds * (0.5 + i / (BATCH + QUEUE)))
         load.append(Load(busy, {"token_ids": prompt(busy, 64), "stopping": {"max_tokens": tokens, "ignore_eos": True}}))
     check.expect("RippleKVRefusing", "a full queue")
     check.expect("RippleKVSaturated", "a queue that is never empty")
-    check.expect("RippleKVSlowFirstToken", "requests that wait in the queue for longer than 10 s", 120)
+    check.expect("RippleKVSlowFirstToken", "requests that wait in the queue for longer than 10 s", 180)
     for each in load:
         each.end()
 

@@ -168,9 +168,13 @@ def test_the_operator_gets_the_same_rules():
 
 def test_the_dashboard_is_the_one_that_its_script_makes():
     pytest.importorskip("grafana_foundation_sdk", reason="pip's grafana-foundation-sdk is missing")
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
     from make_dashboard import TARGET, build
 
     assert TARGET.read_text(encoding="utf-8") == build(), "run deploy/grafana/make_dashboard.py"
+    register_default_plugins()
+    assert len(Dashboard.from_json(dashboard()).panels) == len(dashboard()["panels"])
 
 
 # --- Dashboard ----------------------------------------------------------------------------------------------------
