@@ -47,9 +47,9 @@ manifests() {
   install_tools
   mkdir -p "$work"
   begin "linters"
-  yamllint --strict -c deploy/yamllint.yaml deploy/kubernetes deploy/envoy
+  yamllint --strict -c deploy/yamllint.yaml deploy/kubernetes deploy/envoy deploy/prometheus
   hadolint deploy/Containerfile
-  shellcheck deploy/runtime_files.sh scripts/image.sh scripts/container.sh scripts/deploy_check.sh
+  shellcheck deploy/runtime_files.sh scripts/image.sh scripts/container.sh scripts/deploy_check.sh scripts/monitoring_check.sh
   for overlay in single split; do
     begin "overlay $overlay: kubectl kustomize, kubernetes-validate, checkov"
     kubectl kustomize "deploy/kubernetes/$overlay" > "$work/$overlay.yaml"

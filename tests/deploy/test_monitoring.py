@@ -177,6 +177,24 @@ def test_the_dashboard_is_the_one_that_its_script_makes():
     assert len(Dashboard.from_json(dashboard()).panels) == len(dashboard()["panels"])
 
 
+def test_the_pod_monitor_finds_every_pod():
+    monitor = yaml.safe_load((KUBERNETES / "podmonitor.yaml").read_text(encoding="utf-8"))["spec"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    (plain, by_component) = endpoint["relabelings"]
+    assert by_component["sourceLabels"] == ["__meta_kubernetes_pod_label_app_kubernetes_io_component"]
+    jobs = set()
+    for file in ("base/deployment.yaml", "split/calibration-deployment.yaml"):
+        template = yaml.safe_load((KUBERNETES.parent / file).read_text(encoding="utf-8"))["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        assert monitor["selector"]["matchLabels"].items() <= labels.items(), file
+        (container,) = template["spec"]["containers"]
+        assert endpoint["port"] in [port["name"] for port in container["ports"]], file
+        is_other = labels["app.kubernetes.io/component"] == by_component["regex"]
+        jobs.add((by_component if is_other else plain)["replacement"])
+    config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text(encoding="utf-8"))
+    assert jobs == {job["job_name"] for job in config["scrape_configs"]}
+
+
 # --- Dashboard ----------------------------------------------------------------------------------------------------
 
 
