@@ -8,11 +8,11 @@
 #                        `quickstart` for the model of the quickstart
 #   --from-build DIR     take the programs of a build on this machine, a Debian 12, instead of compiling in a container
 #   --builder PROGRAM    podman or docker (the first of them that is there)
-#   --build-arg KEY=VAL  as in deploy/Containerfile: BASE_IMAGE, APT_MIRROR, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL
+#   --build-arg KEY=VAL  as in deploy/Containerfile: BASE_IMAGE, APT_MIRROR, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_CERT
 #   --help
 #
 # http_proxy, https_proxy and no_proxy of the environment are passed on. Behind a proxy with a certificate of its own, with
-# podman: scripts/image.sh -- --volume /etc/ssl/certs:/etc/ssl/certs:ro
+# podman: scripts/image.sh --build-arg PIP_CERT=/proxy.crt -- --volume /etc/ssl/certs/ca-certificates.crt:/proxy.crt:ro
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
