@@ -1,6 +1,7 @@
 # ripplekv_test(NAME source... LIBS library... [THREADED] [API] [WHOLE]): a GoogleTest program, one ctest entry a test case.
 # THREADED programs start threads: they are what ThreadSanitizer runs (target threaded_tests, ctest label threaded).
-# WHOLE programs are one entry: many quick cases, and libraries that take longer to load than a case.
+# WHOLE programs are one entry: many quick cases, and libraries that take longer to load than a case. With sanitizers,
+# whose programs start slowly, all are.
 # API programs all include the protos' headers: these are precompiled too.
 add_custom_target(threaded_tests)
 set(RIPPLEKV_DEFAULT_MODEL "${CMAKE_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -16,6 +17,10 @@ function(ripplekv_test_options target)
   # sums of strings where there are none (GCC bugs 105329, 105651).
   target_compile_options(${target} PRIVATE -O1 -pthread -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
     $<$<CONFIG:RelWithDebInfo>:-g1>)
+  if(RIPPLEKV_SANITIZE MATCHES "undefined")
+    # What is tested is checked for undefined behaviour; in the tests' own code the checks double the compiler's time.
+    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
+  endif()
 endfunction()
 ripplekv_test_options(gtest_pch)
 if(RIPPLEKV_GRPC)
@@ -45,7 +50,7 @@ function(ripplekv_test name)
   endif()
   # Spinning OpenMP teams and busy neighbours slow each other down tenfold (ctest -j, compilers).
   set(properties TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive ${labels})
-  if(ARG_WHOLE)
+  if(ARG_WHOLE OR RIPPLEKV_SANITIZE)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES ${properties})
   else()

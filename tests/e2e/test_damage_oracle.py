@@ -230,8 +230,9 @@ def test_local_response(examples, profile):
 
 def test_errors_are_those_of_the_examples(tmp_path, model_path, texts, profile):
     """The standard error of two examples is half their difference; one example alone gives its own damage."""
-    first = measure(tmp_path, model_path, texts[:2], "fp32", 1, "damage=1")["damage"]["rows"]
-    second = measure(tmp_path, model_path, texts, "fp32", 1, "damage=1")["damage"]["rows"]
+    rows_alone = ("damage=1", "storage=0", "sizes=1", "size_retentions=1")
+    first = measure(tmp_path, model_path, texts[:2], "fp32", 1, *rows_alone)["damage"]["rows"]
+    second = measure(tmp_path, model_path, texts, "fp32", 1, *rows_alone)["damage"]["rows"]
     mean, error = profile["damage"]["rows"], profile["damage"]["rows_error"]
     assert np.array_equal(np.array(mean), (np.array(first) + np.array(second)) / 2)
     assert np.allclose(error, np.abs(np.array(first) - np.array(second)) / 2, rtol=1e-9, atol=0)

@@ -213,8 +213,8 @@ def test_no_noise_is_exactly_zero(tmp_path, model_path, corpus_texts, tokenize, 
 def test_bytes_do_not_depend_on_threads_or_batching(
     tmp_path, model_path, corpus_texts, tokenize, compute
 ):
-    examples = examples_of(corpus_texts, tokenize, 140 + 20)
-    shape = {"prefix": 140, "window": 20}
+    examples = examples_of(corpus_texts, tokenize, 140 + 8)
+    shape = {"prefix": 140, "window": 8}
     ours, profile = dump(
         tmp_path, model_path, examples, compute, threads=1, **shape, group=1, variants=1
     )

@@ -56,7 +56,7 @@ def test_ids_by_the_gpt2_pattern_alone(fields, tmp_path):
     writer.close()
     tokenizer = fields.tokenizer()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    texts = oracle.varied_strings(fields.special, seed=9) + list(oracle.every_character())
+    texts = oracle.varied_strings(fields.special, seed=9) + list(oracle.every_character())[::4]
     assert differences(tokenizer, texts, special=True, model=path) == []
 
 

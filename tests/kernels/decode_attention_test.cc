@@ -266,7 +266,7 @@ TEST(DecodeAttentionTest, BitsDoNotDependOnBatchThreadsOrPages) {
       const std::vector<float> expected = cache.Run(isa);
       cache.Place(random);
       EXPECT_EQ(cache.Run(isa), expected) << "other pages";
-      for (int threads = 1; threads <= 4; ++threads) {
+      for (int threads : {1, 2, 4}) {
         ThreadPool pool(threads);
         EXPECT_EQ(cache.Run(isa, &pool, 0, kRagged.size()), expected) << threads << " threads";
       }
@@ -421,13 +421,13 @@ TEST(DecodeAttentionTest, MassBitsDoNotDependOnBatchThreadsOrPages) {
       cache.Place(random);
       cache.WantMass(kAll, kFirstRows);
       EXPECT_EQ(cache.RunForMass(isa, nullptr, 0, kRagged.size()), expected) << "other pages";
-      for (int threads = 1; threads <= 4; ++threads) {
+      for (int threads : {1, 3}) {
         ThreadPool pool(threads);
         EXPECT_EQ(cache.RunForMass(isa, &pool, 0, kRagged.size(), &out), expected)
             << threads << " threads";
         EXPECT_EQ(out, plain);
       }
-      for (size_t s = 0; s < kRagged.size(); ++s) {
+      for (size_t s = 0; s < kRagged.size(); s += 3) {
         EXPECT_EQ(cache.RunForMass(isa, nullptr, s, s + 1)[s], expected[s])
             << "sequence " << s << " alone";
         std::vector<bool> only(kRagged.size(), false);

@@ -33,6 +33,8 @@ TEST_P(DeviceStoredAttentionTest, AttentionAgreesWithDoublePrecision) {
 TEST_P(DeviceStoredAttentionTest, AttentionBitsDoNotDependOnCompanyPagesOrBounds) {
   std::mt19937 random(7);
   for (const AttentionShape& shape : {kShapes[0], kShapes[2], kShapes[3]}) {
+    // The stand-in of a GPU takes seconds a shape.
+    if (GetParam().device == DeviceKind::kCudaOnHost && shape.heads != kShapes[2].heads) continue;
     const DeviceSequences sequences(random, types_, shape, kRagged);
     const DeviceSequences::Result expected = sequences.Run(device_.get(), true);
     EXPECT_EQ(sequences.Run(device_.get(), 0, kRagged.size(), true, 2, 1000), expected);
