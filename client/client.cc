@@ -17,13 +17,14 @@ namespace {
 // Beyond this a deadline is no deadline; it keeps the clock's arithmetic in range.
 constexpr double kMaxTimeoutSeconds = 1e9;
 
-void Prepare(const CallOptions& options, grpc::ClientContext& context) {
+void Prepare(const CallOptions& options, const std::string& token, grpc::ClientContext& context) {
   if (options.timeout_seconds && *options.timeout_seconds < kMaxTimeoutSeconds) {
     context.set_deadline(
         std::chrono::system_clock::now() +
         std::chrono::microseconds(static_cast<int64_t>(*options.timeout_seconds * 1e6)));
   }
   context.set_wait_for_ready(options.wait_for_ready);
+  if (!token.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
   if (!options.request_id.empty()) context.AddMetadata("x-request-id", options.request_id);
 }
 
@@ -59,10 +60,11 @@ absl::Status CheckServerAddress(const std::string& address) {
   return absl::OkStatus();
 }
 
-Client::Client(std::string address)
+Client::Client(std::string address, const Credentials& credentials)
     : address_(std::move(address)),
-      channel_(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
-                                         ChannelOptions())),
+      tls_(credentials.tls),
+      token_(credentials.token),
+      channel_(grpc::CreateCustomChannel(address_, credentials.channel(), ChannelOptions())),
       decode_(v1::DecodeService::NewStub(channel_)),
       calibration_(v1::CalibrationService::NewStub(channel_)),
       health_(grpc::health::v1::Health::NewStub(channel_)) {}
@@ -96,7 +98,7 @@ template <typename Response, typename Method, typename Request>
 absl::StatusOr<Response> Client::Call(Method method, const Request& request,
                                       const CallOptions& options) const {
   grpc::ClientContext context;
-  Prepare(options, context);
+  Prepare(options, token_, context);
   RunningCall running(options.canceller, &context);
   Response response;
   const grpc::Status status = method(&context, request, &response);
@@ -109,7 +111,7 @@ absl::StatusOr<Complete> Client::Stream(
     Start start, const CallOptions& options,
     const std::function<void(const Response&)>& on_event) const {
   grpc::ClientContext context;
-  Prepare(options, context);
+  Prepare(options, token_, context);
   RunningCall running(options.canceller, &context);
   auto reader = start(&context);
   Response response;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/canceller.h"
+#include "client/credentials.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "ripplekv/v1/calibration.grpc.pb.h"
 #include "ripplekv/v1/decode.grpc.pb.h"
@@ -28,16 +29,16 @@ struct CallOptions {
 absl::Status CheckServerAddress(const std::string& address);
 
 // Calls of both services at one address, blocking, thin over the stubs. Connects on the first call,
-// without TLS and without HTTP proxies, and connects again after the connection was lost. Safe for
-// concurrent calls.
+// without HTTP proxies, and connects again after the connection was lost. Safe for concurrent
+// calls.
 //
 // Errors carry the server's code, message and details (client/rpc_error.h). UNAVAILABLE for a
 // server that cannot be reached names the address. A callback sees every message of a stream in
 // order, the last included.
 class Client {
  public:
-  // `address` passed CheckServerAddress.
-  explicit Client(std::string address);
+  // `address` passed CheckServerAddress, both CheckTokenIsSafe.
+  explicit Client(std::string address, const Credentials& credentials = {});
 
   const std::string& address() const { return address_; }
 
@@ -90,6 +91,8 @@ class Client {
                                   const std::function<void(const Response&)>& on_event) const;
 
   std::string address_;
+  bool tls_;
+  std::string token_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::DecodeService::Stub> decode_;
   std::unique_ptr<v1::CalibrationService::Stub> calibration_;

@@ -26,6 +26,11 @@ int main(int argc, char** argv) {
                    .grpc = grpc::Version(),
                    .libtorch = kLibtorchVersion,
                    .compute = options->compute});
+  const absl::StatusOr<std::unique_ptr<Access>> access = Access::Open(*options, &log);
+  if (!access.ok()) {
+    log.Error("start_failed", {{"error", access.status().message()}});
+    return absl::IsInvalidArgument(access.status()) ? kUsageExit : 1;
+  }
   absl::StatusOr<std::shared_ptr<ProfileStore>> store =
       OpenStore(options->profile_dir, &log, &metrics);
   if (!store.ok()) {
@@ -34,6 +39,7 @@ int main(int argc, char** argv) {
   }
   HealthService health({v1::CalibrationService::service_full_name()});
   Readiness readiness(&health, &metrics);
-  CalibrationProcess process(*options, *std::move(store), &readiness, &log, &metrics);
-  return Serve(*options, process, &readiness, &log, &metrics);
+  CalibrationProcess process(*options, *std::move(store), &readiness,
+                             {&log, &metrics, access->get()});
+  return Serve(*options, process, **access, &readiness, &log, &metrics);
 }

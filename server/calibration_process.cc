@@ -9,13 +9,13 @@ namespace ripplekv {
 
 CalibrationProcess::CalibrationProcess(const ServerOptions& options,
                                        std::shared_ptr<ProfileStore> store, Readiness* readiness,
-                                       Log* log, Metrics* metrics)
+                                       const Observers& observers)
     : options_(options),
       store_(std::move(store)),
       readiness_(readiness),
-      log_(log),
-      metrics_(metrics),
-      service_(&slot_, {log, metrics}) {}
+      log_(observers.log),
+      metrics_(observers.metrics),
+      service_(&slot_, observers) {}
 
 CalibrationProcess::~CalibrationProcess() { Stop(); }
 

@@ -15,7 +15,7 @@ class CalibrationProcess final : public Backend {
  public:
   // All pointers outlive this object; `store` is that of --profile-dir.
   CalibrationProcess(const ServerOptions& options, std::shared_ptr<ProfileStore> store,
-                     Readiness* readiness, Log* log, Metrics* metrics);
+                     Readiness* readiness, const Observers& observers);
   ~CalibrationProcess() override;
 
   std::vector<grpc::Service*> services() override { return {&service_}; }

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
+#include "client/credentials.h"
 #include "server/calibration_parts.h"
 #include "server/decode_process.h"
 #include "server/serve.h"
@@ -24,6 +26,17 @@ int main(int argc, char** argv) {
                    .grpc = grpc::Version(),
                    .libtorch = kLibtorchVersion,
                    .compute = options->compute});
+  // Read again by every call there; here only to end at once where that cannot succeed.
+  if (absl::Status wrong = ReadCredentials(options->calibration_credentials()).status();
+      !wrong.ok()) {
+    log.Error("start_failed", {{"error", absl::StrCat("--calibration: ", wrong.message())}});
+    return kUsageExit;
+  }
+  const absl::StatusOr<std::unique_ptr<Access>> access = Access::Open(*options, &log);
+  if (!access.ok()) {
+    log.Error("start_failed", {{"error", access.status().message()}});
+    return absl::IsInvalidArgument(access.status()) ? kUsageExit : 1;
+  }
   absl::StatusOr<std::shared_ptr<ProfileStore>> store =
       OpenStore(options->profile_dir, &log, &metrics);
   if (!store.ok()) {
@@ -33,6 +46,6 @@ int main(int argc, char** argv) {
   HealthService health(
       {v1::DecodeService::service_full_name(), v1::CalibrationService::service_full_name()});
   Readiness readiness(&health, &metrics);
-  DecodeProcess process(*options, *std::move(store), &readiness, &log, &metrics);
-  return Serve(*options, process, &readiness, &log, &metrics);
+  DecodeProcess process(*options, *std::move(store), &readiness, {&log, &metrics, access->get()});
+  return Serve(*options, process, **access, &readiness, &log, &metrics);
 }

@@ -31,15 +31,14 @@ EngineOptions EngineOptionsOf(const ServerOptions& options) {
 }  // namespace
 
 DecodeProcess::DecodeProcess(const ServerOptions& options, std::shared_ptr<ProfileStore> store,
-                             Readiness* readiness, Log* log, Metrics* metrics)
+                             Readiness* readiness, const Observers& observers)
     : options_(options),
       store_(std::move(store)),
       readiness_(readiness),
-      log_(log),
-      metrics_(metrics),
-      decode_service_(&decode_slot_, {log, metrics},
-                      Milliseconds(options.slow_reader_timeout_seconds)),
-      calibration_service_(&calibration_slot_, {log, metrics}) {}
+      log_(observers.log),
+      metrics_(observers.metrics),
+      decode_service_(&decode_slot_, observers, Milliseconds(options.slow_reader_timeout_seconds)),
+      calibration_service_(&calibration_slot_, observers) {}
 
 DecodeProcess::~DecodeProcess() { Stop(); }
 
@@ -146,7 +145,8 @@ void DecodeProcess::StartCalibration() {
     }
   } else if (options_.calibrates_remotely() && !plans_->has_profile()) {
     remote_ = std::make_unique<RemoteCalibration>(
-        RemoteCalibration::Options{options_.calibration, plans_->key().settings, options_.corpus},
+        RemoteCalibration::Options{options_.calibration, plans_->key().settings, options_.corpus,
+                                   options_.calibration_credentials()},
         plans_.get(), store_.get(), Observers{log_, metrics_});
     metrics_->SetCalibrationState([remote = remote_.get()] { return remote->state(); });
   }

@@ -18,7 +18,7 @@ class DecodeProcess final : public Backend {
  public:
   // All pointers outlive this object; `store` is that of --profile-dir.
   DecodeProcess(const ServerOptions& options, std::shared_ptr<ProfileStore> store,
-                Readiness* readiness, Log* log, Metrics* metrics);
+                Readiness* readiness, const Observers& observers);
   ~DecodeProcess() override;
 
   std::vector<grpc::Service*> services() override {

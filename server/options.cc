@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/loopback.h"
 #include "client/unknown_argument.h"
 #include "model/decoder.h"
 #include "server/address.h"
@@ -204,7 +205,6 @@ class Declarer {
   std::string group_;
 };
 
-constexpr int kUsageExit = 2;  // what is wrong with the command line, as in the client
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kTiB = int64_t{1} << 40;
 
@@ -224,6 +224,17 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
   d.AddBytes("max-message", o.max_message_bytes, 64 << 10, 1024 * kMiB,
              "Largest message a client may send");
   d.AddFlag("reflection", o.reflection, "Serve gRPC reflection");
+  d.AddText("tls-certificate", o.tls_certificate,
+            "PEM file with the server's certificate and those between it and its CA: calls by TLS "
+            "only. With --tls-key; both are read again when they change");
+  d.AddText("tls-key", o.tls_key, "PEM file with the certificate's key, without a passphrase");
+  d.AddText("tls-client-ca", o.tls_client_ca,
+            "PEM file of CAs: a client needs a certificate of one of them, whose common name is "
+            "the caller's name (mutual TLS)");
+  d.AddText("token-file", o.token_file,
+            "File of NAME TOKEN lines: a call needs one of the tokens (metadata authorization: "
+            "Bearer TOKEN), and NAME is the caller's. Read again when it changes. Without TLS on a "
+            "loopback address only");
   d.Add("drain-timeout", o.drain_timeout_seconds, Whole(0, 86400),
         "Seconds that running requests get to finish after SIGTERM");
 
@@ -331,6 +342,14 @@ void Declare(Program program, ServerOptions& o, CLI::App& app) {
     d.Add("calibration", o.calibration, CalibrationPlace(),
           "Where profiles are measured: in this process, nowhere, or by a "
           "ripplekv-calibration-server");
+    d.AddFlag("calibration-tls", o.calibration_tls,
+              "Call the calibration server by TLS, with this server's own certificate where it has "
+              "one");
+    d.AddText("calibration-tls-ca", o.calibration_tls_ca,
+              "PEM file of the CAs to trust there, instead of the system's; means "
+              "--calibration-tls");
+    d.AddText("calibration-token-file", o.calibration_token_file,
+              "File with the token to send there");
     d.AddFlag("wait-for-profile", o.wait_for_profile,
               "Stay NOT_SERVING until there is a profile, instead of serving with a uniform plan");
   }
@@ -425,6 +444,47 @@ void ResolveDefaults(const CLI::App& app, ServerOptions& options) {
   }
 }
 
+absl::Status CheckAccess(const ServerOptions& o) {
+  const bool tls = !o.tls_certificate.empty();
+  if (tls != !o.tls_key.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--tls-certificate and --tls-key go together: ", tls ? "--tls-key" : "--tls-certificate",
+        " is missing"));
+  }
+  if (!o.tls_client_ca.empty() && !tls) {
+    return absl::InvalidArgumentError(
+        "--tls-client-ca needs TLS: give --tls-certificate and --tls-key");
+  }
+  if (!o.token_file.empty() && !tls && !IsLoopbackTarget(o.listen)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--token-file: at --listen ", o.listen,
+        " tokens would come in plain text, for everybody on the way to read: give "
+        "--tls-certificate and --tls-key, or listen on a loopback address (127.0.0.1:50051) "
+        "behind a proxy that ends TLS"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCalibrationAccess(const ServerOptions& o) {
+  const bool tls = o.calibration_credentials().tls;
+  const bool token = !o.calibration_token_file.empty();
+  if ((tls || token) && !o.calibrates_remotely()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(o.calibration_tls ? "--calibration-tls"
+                     : token           ? "--calibration-token-file"
+                                       : "--calibration-tls-ca",
+                     " is for calls to a calibration server: give --calibration HOST:PORT, not ",
+                     o.calibration));
+  }
+  if (token && !tls && !IsLoopbackTarget(o.calibration)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--calibration-token-file: the token would be sent to ", o.calibration,
+                     " in plain text, for everybody on the way to read: give --calibration-tls or "
+                     "--calibration-tls-ca"));
+  }
+  return absl::OkStatus();
+}
+
 // Contexts are part of the KV memory.
 absl::Status ResolveContextMemory(const CLI::App& app, ServerOptions& options) {
   if (app.get_option("--context-memory")->empty()) {
@@ -439,6 +499,18 @@ absl::Status ResolveContextMemory(const CLI::App& app, ServerOptions& options) {
 }
 
 }  // namespace
+
+CredentialFiles ServerOptions::calibration_credentials() const {
+  CredentialFiles files;
+  files.tls = calibration_tls || !calibration_tls_ca.empty();
+  files.ca = calibration_tls_ca;
+  files.token_file = calibration_token_file;
+  if (files.tls) {
+    files.certificate = tls_certificate;
+    files.key = tls_key;
+  }
+  return files;
+}
 
 std::optional<ServerOptions> ParseOptions(Program program, int argc, const char* const* argv,
                                           OptionsExit* exit) {
@@ -473,6 +545,8 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
   ResolveDefaults(app, options);
   absl::Status status = CheckGivenOnce(app);
   if (status.ok()) status = CheckAllocator(options);
+  if (status.ok()) status = CheckAccess(options);
+  if (status.ok() && program == Program::kServer) status = CheckCalibrationAccess(options);
   if (status.ok() && program == Program::kServer) status = ResolveContextMemory(app, options);
   if (!status.ok()) {
     *exit = {kUsageExit,

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "calibration/policy/plan.h"
 #include "calibration/settings.h"
+#include "client/credential_files.h"
 
 namespace ripplekv {
 
@@ -37,6 +38,9 @@ struct ServerOptions {
   double queue_timeout_seconds = 120;  // 0: none
   int64_t max_message_bytes = int64_t{16} << 20;
   bool reflection = false;
+  // PEM files; all empty: no TLS. Read by Access (server/rpc/access.h), not when parsing.
+  std::string tls_certificate, tls_key, tls_client_ca;
+  std::string token_file;  // empty: calls need no token
   int drain_timeout_seconds = 30;
   double slow_reader_timeout_seconds = 60;
 
@@ -71,6 +75,9 @@ struct ServerOptions {
 
   std::string profile_dir = "profiles";
   std::string calibration = kCalibrationEmbedded;
+  // Of calls to the calibration server.
+  bool calibration_tls = false;
+  std::string calibration_tls_ca, calibration_token_file;
   bool wait_for_profile = false;
   int calibration_examples = 24;
   int calibration_prefix_tokens = 1024;
@@ -99,10 +106,15 @@ struct ServerOptions {
   // Of every kind, with the parameters given; and the one that --selector names.
   Selectors selectors() const;
   SelectorSpec plan_selector() const;
+  // What this server shows to the calibration server; its own certificate where it calls by TLS.
+  CredentialFiles calibration_credentials() const;
   bool calibrates_remotely() const {
     return calibration != kCalibrationEmbedded && calibration != kCalibrationOff;
   }
 };
+
+// The exit code for what is wrong with an option or a file that one names, as in the client.
+inline constexpr int kUsageExit = 2;
 
 // What parsing says when the program is not to run: --help and --version (exit code 0, for standard
 // output), or what is wrong with which option (exit code 2, for standard error).

@@ -76,8 +76,8 @@ LogFormat LogFormatOf(const ServerOptions& options) {
   return options.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
 }
 
-int Serve(const ServerOptions& options, Backend& backend, Readiness* readiness, Log* log,
-          Metrics* metrics) {
+int Serve(const ServerOptions& options, Backend& backend, const Access& access,
+          Readiness* readiness, Log* log, Metrics* metrics) {
   HealthService* const health = readiness->health();
   LogOptions(options, log);
   const auto fail = [&](const absl::Status& status) {
@@ -95,8 +95,8 @@ int Serve(const ServerOptions& options, Backend& backend, Readiness* readiness, 
   if (!http.ok()) return fail(http.status());
   std::vector<grpc::Service*> services = backend.services();
   services.push_back(health);
-  auto server =
-      GrpcServer::Start({listen, options.max_message_bytes, options.reflection}, services);
+  auto server = GrpcServer::Start(
+      {listen, options.max_message_bytes, options.reflection, access.credentials()}, services);
   if (!server.ok()) return fail(server.status());
   log->Info("listening",
             {{"grpc", (*server)->address().ToString()}, {"http", (*http)->address().ToString()}});

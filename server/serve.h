@@ -10,6 +10,7 @@
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
 #include "server/options.h"
+#include "server/rpc/access.h"
 #include "server/rpc/readiness.h"
 
 namespace ripplekv {
@@ -46,8 +47,8 @@ void PreferPassiveOpenMp(char** argv);
 
 // Listens, loads, serves until SIGTERM or SIGINT, drains. The exit code of the process: 0 after a
 // signal, 1 where the server could not start (logged). The backend says when it is ready.
-int Serve(const ServerOptions& options, Backend& backend, Readiness* readiness, Log* log,
-          Metrics* metrics);
+int Serve(const ServerOptions& options, Backend& backend, const Access& access,
+          Readiness* readiness, Log* log, Metrics* metrics);
 
 // The log that the options describe.
 LogLevel LogLevelOf(const ServerOptions& options);

@@ -1,6 +1,8 @@
 #include "client/cli/cli.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,18 @@
 #include "client/rpc_error.h"
 
 namespace ripplekv {
+
+absl::Status Cli::ReadCredentialFlags() {
+  absl::StatusOr<Credentials> read = ReadCredentials(credential_files);
+  if (!read.ok()) return read.status();
+  credentials = *std::move(read);
+  const char* token = std::getenv("RIPPLEKV_TOKEN");
+  if (credential_files.token_file.empty() && token != nullptr && *token != '\0') {
+    if (absl::Status wrong = CheckToken("RIPPLEKV_TOKEN", token); !wrong.ok()) return wrong;
+    credentials.token = token;
+  }
+  return CheckTokenIsSafe(credentials, server);
+}
 
 CallOptions Cli::Options() {
   return {.timeout_seconds = timeout_seconds, .request_id = request_id, .canceller = &canceller};

@@ -23,6 +23,8 @@ struct Cli {
   std::optional<double> timeout_seconds;
   std::string request_id;
   bool json = false;
+  CredentialFiles credential_files;
+  Credentials credentials;  // once ReadCredentialFlags has read them
 
   Terminal out;  // standard output
   Terminal err;  // standard error
@@ -31,7 +33,10 @@ struct Cli {
   // The command that was named; set while arguments are parsed.
   std::function<int(Cli&)> command;
 
-  Client MakeClient() const { return Client(server); }
+  // Reads --tls and its like; --token-file goes before RIPPLEKV_TOKEN. INVALID_ARGUMENT: what
+  // cannot be used.
+  absl::Status ReadCredentialFlags();
+  Client MakeClient() const { return Client(server, credentials); }
   CallOptions Options();
 
   // Writes an error to standard error, as JSON with --json, and returns the exit code for it:

@@ -95,6 +95,26 @@ int Main(int argc, char** argv) {
       ->type_name("HOST:PORT")
       ->capture_default_str()
       ->group("Options of every command");
+  const std::string security = "Security, of every command";
+  app.add_flag("--tls", cli.credential_files.tls,
+               "Call by TLS; the server's certificate must be of a CA that this system trusts")
+      ->envname("RIPPLEKV_TLS")
+      ->group(security);
+  app.add_option("--tls-ca", cli.credential_files.ca, "The CAs to trust instead (PEM); means --tls")
+      ->envname("RIPPLEKV_TLS_CA")
+      ->type_name("FILE")
+      ->group(security);
+  app.add_option("--tls-certificate", cli.credential_files.certificate,
+                 "This client's certificate (PEM), for a server that asks for one; means --tls")
+      ->type_name("FILE")
+      ->group(security);
+  app.add_option("--tls-key", cli.credential_files.key, "Its key (PEM, without a passphrase)")
+      ->type_name("FILE")
+      ->group(security);
+  app.add_option("--token-file", cli.credential_files.token_file,
+                 "A file that holds the token to call with; or the token in RIPPLEKV_TOKEN")
+      ->type_name("FILE")
+      ->group(security);
   app.add_option("--timeout", cli.timeout_seconds, "Give up after this long")
       ->check(Quiet(CLI::PositiveNumber))
       ->type_name("SECONDS")
@@ -142,6 +162,7 @@ int Main(int argc, char** argv) {
   }
   if (absl::Status wrong = CheckServerAddress(cli.server); !wrong.ok())
     return cli.UsageError(wrong);
+  if (absl::Status wrong = cli.ReadCredentialFlags(); !wrong.ok()) return cli.UsageError(wrong);
   const int code = cli.command(cli);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     std::perror("ripplekv: cannot write to standard output");

@@ -29,8 +29,6 @@ std::string NewRequestId() {
 
 }  // namespace
 
-Identity IdentityOf(const grpc::CallbackServerContext&) { return {"anonymous"}; }
-
 absl::StatusOr<std::string> RequestIdOf(const grpc::CallbackServerContext& context,
                                         absl::string_view field) {
   if (!field.empty()) {

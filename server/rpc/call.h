@@ -11,13 +11,6 @@
 
 namespace ripplekv {
 
-// Who calls. The one place that decides it: everyone is anonymous, since connections carry no
-// credentials.
-struct Identity {
-  std::string name;
-};
-Identity IdentityOf(const grpc::CallbackServerContext& context);
-
 // The id of a call: `field` where not empty, else metadata x-request-id, else x-correlation-id,
 // else a new random one. INVALID_ARGUMENT: not 1 to kMaxRequestIdBytes printable ASCII characters
 // without spaces.

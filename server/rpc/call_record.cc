@@ -4,13 +4,19 @@ namespace ripplekv {
 
 CallRecord::CallRecord(grpc::CallbackServerContext* context, const Observers& observers,
                        const char* method, absl::string_view field)
-    : observers_(observers), method_(method), caller_(IdentityOf(*context).name) {
+    : observers_(observers), method_(method), caller_("unauthenticated") {
   absl::StatusOr<std::string> id = RequestIdOf(*context, field);
   if (id.ok()) {
     request_id_ = *std::move(id);
     context->AddInitialMetadata("x-request-id", request_id_);
   } else {
     status_ = id.status();
+  }
+  absl::StatusOr<std::string> caller = observers.access->CallerOf(*context);
+  if (caller.ok()) {
+    caller_ = *std::move(caller);
+  } else {
+    status_ = caller.status();
   }
 }
 

@@ -4,20 +4,23 @@
 
 #include <chrono>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "server/observe/log.h"
 #include "server/observe/metrics.h"
+#include "server/rpc/access.h"
 #include "server/rpc/call.h"
 #include "server/rpc/status.h"
 
 namespace ripplekv {
 
-// What services report to; both outlive every call.
+// What services report to, and who says whose a call is; all outlive every call.
 struct Observers {
   Log* log = nullptr;
   Metrics* metrics = nullptr;
+  const Access* access = nullptr;
 };
 
 // One call from its arrival to its end: its request id (returned to the caller in initial
@@ -29,10 +32,11 @@ class CallRecord {
   CallRecord(grpc::CallbackServerContext* context, const Observers& observers, const char* method,
              absl::string_view field = {});
 
-  // INVALID_ARGUMENT where the request id given is not one.
+  // UNAUTHENTICATED where the caller may not call, INVALID_ARGUMENT where the request id given is
+  // not one. A call goes on only where this is OK.
   const absl::Status& status() const { return status_; }
   const std::string& request_id() const { return request_id_; }
-  // IdentityOf(context).
+  // Access::CallerOf; "unauthenticated" where that is nobody.
   const std::string& caller() const { return caller_; }
 
   // Once, at the end. OK at level debug unless `notable`; `more` is added to the line.
@@ -48,12 +52,19 @@ class CallRecord {
   absl::Status status_;
 };
 
-// Answers a unary call with what `run` returns.
+// Answers a unary call with what `run`, or run(caller), returns.
 template <typename Run>
 grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
                                       const Observers& observers, const char* method, Run&& run) {
   CallRecord record(context, observers, method);
-  const absl::Status status = record.status().ok() ? run() : record.status();
+  absl::Status status = record.status();
+  if (status.ok()) {
+    if constexpr (std::is_invocable_v<Run&, const std::string&>) {
+      status = run(record.caller());
+    } else {
+      status = run();
+    }
+  }
   const grpc::Status wire = ToGrpcStatus(status);
   record.End(wire.error_code(), wire.error_message());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

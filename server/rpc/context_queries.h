@@ -10,8 +10,8 @@
 
 namespace ripplekv {
 
-// What DecodeService answers about contexts. `caller` is IdentityOf the call: another's context is
-// NOT_FOUND, exactly as one that never was.
+// What DecodeService answers about contexts. `caller` is whose the call is (Access): another's
+// context is NOT_FOUND, exactly as one that never was.
 
 // The context that a request names, pinned while the result lives; null where `id` is empty.
 absl::StatusOr<std::shared_ptr<const ContextLease>> UseContext(ContextRegistry& contexts,

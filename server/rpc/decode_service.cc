@@ -88,36 +88,38 @@ grpc::ServerUnaryReactor* DecodeService::CreateContext(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* DecodeService::GetContext(grpc::CallbackServerContext* context,
                                                     const v1::GetContextRequest* request,
                                                     v1::GetContextResponse* response) {
-  return AnswerUnary(context, observers_, "GetContext", [&]() -> absl::Status {
-    const auto backend = backend_->Get();
-    if (!backend.ok()) return backend.status();
-    return ripplekv::GetContext((*backend)->engine->contexts(),
-                                (*backend)->engine_options.context_idle, IdentityOf(*context).name,
-                                *request, response);
-  });
+  return AnswerUnary(context, observers_, "GetContext",
+                     [&](const std::string& caller) -> absl::Status {
+                       const auto backend = backend_->Get();
+                       if (!backend.ok()) return backend.status();
+                       return ripplekv::GetContext((*backend)->engine->contexts(),
+                                                   (*backend)->engine_options.context_idle, caller,
+                                                   *request, response);
+                     });
 }
 
 grpc::ServerUnaryReactor* DecodeService::ListContexts(grpc::CallbackServerContext* context,
                                                       const v1::ListContextsRequest* request,
                                                       v1::ListContextsResponse* response) {
-  return AnswerUnary(context, observers_, "ListContexts", [&]() -> absl::Status {
-    const auto backend = backend_->Get();
-    if (!backend.ok()) return backend.status();
-    return ripplekv::ListContexts((*backend)->engine->contexts(),
-                                  (*backend)->engine_options.context_idle,
-                                  IdentityOf(*context).name, *request, response);
-  });
+  return AnswerUnary(context, observers_, "ListContexts",
+                     [&](const std::string& caller) -> absl::Status {
+                       const auto backend = backend_->Get();
+                       if (!backend.ok()) return backend.status();
+                       return ripplekv::ListContexts((*backend)->engine->contexts(),
+                                                     (*backend)->engine_options.context_idle,
+                                                     caller, *request, response);
+                     });
 }
 
 grpc::ServerUnaryReactor* DecodeService::DeleteContext(grpc::CallbackServerContext* context,
                                                        const v1::DeleteContextRequest* request,
                                                        v1::DeleteContextResponse*) {
-  return AnswerUnary(context, observers_, "DeleteContext", [&]() -> absl::Status {
-    const auto backend = backend_->Get();
-    if (!backend.ok()) return backend.status();
-    return ripplekv::DeleteContext((*backend)->engine->contexts(), IdentityOf(*context).name,
-                                   *request);
-  });
+  return AnswerUnary(
+      context, observers_, "DeleteContext", [&](const std::string& caller) -> absl::Status {
+        const auto backend = backend_->Get();
+        if (!backend.ok()) return backend.status();
+        return ripplekv::DeleteContext((*backend)->engine->contexts(), caller, *request);
+      });
 }
 
 grpc::ServerUnaryReactor* DecodeService::GetModel(grpc::CallbackServerContext* context,

@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     builder.SetOption(std::make_unique<WithoutReflection>());
   }
   int port = 0;
-  builder.AddListeningPort(options.address.ToString(), grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(options.address.ToString(), options.credentials, &port);
   // With SO_REUSEPORT a second server on the same port would start, and get half of the
   // connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
 #include <chrono>
@@ -15,9 +16,10 @@ struct GrpcServerOptions {
   Address address;
   int64_t max_message_bytes = 0;
   bool reflection = false;
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
 };
 
-// A listening gRPC server without transport security.
+// A listening gRPC server.
 class GrpcServer {
  public:
   // The services outlive the server. FAILED_PRECONDITION names the address where it is taken or not

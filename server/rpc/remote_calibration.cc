@@ -6,6 +6,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "client/credentials.h"
 #include "server/backoff.h"
 #include "server/rpc/settings_convert.h"
 #include "server/rpc/status.h"
@@ -17,7 +18,7 @@ constexpr std::chrono::milliseconds kFirstPause(500);
 constexpr std::chrono::milliseconds kLongestPause(30'000);
 constexpr std::chrono::seconds kAnswerTime(20);
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+grpc::ChannelArguments ChannelOptions() {
   grpc::ChannelArguments arguments;
   // A server that vanished without closing the connection is noticed within a minute.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
@@ -25,7 +26,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   // This class decides how often to try.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstPause.count()));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstPause.count()));
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return arguments;
 }
 
 }  // namespace
@@ -37,7 +38,6 @@ RemoteCalibration::RemoteCalibration(Options options, PlanKeeper* plans, Profile
       store_(store),
       observers_(observers),
       wanted_id_(ProfileId(plans->key())),
-      stub_(v1::CalibrationService::NewStub(Connect(options_.address))),
       thread_([this] { Run(); }) {}
 
 RemoteCalibration::~RemoteCalibration() {
@@ -77,7 +77,17 @@ void RemoteCalibration::Run() {
   } while (true);
 }
 
+absl::Status RemoteCalibration::Connect() {
+  const absl::StatusOr<Credentials> credentials = ReadCredentials(options_.credentials);
+  if (!credentials.ok()) return credentials.status();
+  token_ = credentials->token;
+  stub_ = v1::CalibrationService::NewStub(
+      grpc::CreateCustomChannel(options_.address, credentials->channel(), ChannelOptions()));
+  return absl::OkStatus();
+}
+
 absl::Status RemoteCalibration::FetchOnce() {
+  if (absl::Status status = Connect(); !status.ok()) return status;
   absl::StatusOr<v1::Profile> profile = AskForStored();
   if (absl::IsNotFound(profile.status())) {
     // Somebody there did not want it measured: it is taken once it has been after all.
@@ -170,6 +180,7 @@ absl::Status RemoteCalibration::Keep(const v1::Profile& proto) {
 }
 
 bool RemoteCalibration::Enter(grpc::ClientContext* context) {
+  if (!token_.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", token_));
   const std::lock_guard lock(mutex_);
   if (stopping_) return false;
   context_ = context;

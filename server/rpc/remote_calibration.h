@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "calibration/profile_store.h"
 #include "calibration/settings.h"
+#include "client/credential_files.h"
 #include "ripplekv/v1/calibration.grpc.pb.h"
 #include "server/observe/metrics.h"
 #include "server/plan_keeper.h"
@@ -30,6 +31,7 @@ class RemoteCalibration {
     std::string address;
     CalibrationSettings settings;
     std::string corpus;
+    CredentialFiles credentials = {};  // read again for every attempt: they may be replaced
   };
   // plans->key() says which profile is wanted. All pointers outlive this object.
   RemoteCalibration(Options options, PlanKeeper* plans, ProfileStore* store,
@@ -44,6 +46,7 @@ class RemoteCalibration {
  private:
   void Run();
   absl::Status FetchOnce();
+  absl::Status Connect();
   absl::StatusOr<v1::Profile> AskForStored();
   absl::StatusOr<v1::Profile> AskForMeasurement();
   absl::Status Keep(const v1::Profile& proto);
@@ -57,6 +60,8 @@ class RemoteCalibration {
   ProfileStore* const store_;
   const Observers observers_;
   const std::string wanted_id_;
+  // Of thread_, as Connect made them.
+  std::string token_;
   std::unique_ptr<v1::CalibrationService::Stub> stub_;
   absl::Status cancelled_;  // thread_'s own: OK until a caller of CancelCalibration ended it there
   std::atomic<bool> running_{false};

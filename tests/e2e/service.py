@@ -89,9 +89,9 @@ PLAIN = {"allocator": "ripple", "selector": "snapkv", "kv_type": "compute", "cal
 
 class Server:
     """A server process; stops at the end of a `with` block. `options` are flags without the leading dashes, `environment`
-    is added to this process's."""
+    is added to this process's, `credentials` (grpc's) are those that it is called with."""
 
-    def __init__(self, program, log, *, wait=True, environment=None, **options):
+    def __init__(self, program, log, *, wait=True, environment=None, credentials=None, **options):
         self.address = f"127.0.0.1:{free_port()}"
         self.metrics_address = f"127.0.0.1:{free_port()}"
         options = {"listen": self.address, "metrics_listen": self.metrics_address, **options}
@@ -105,7 +105,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             env={**os.environ, **(environment or {})},
         )
-        self.channel = grpc.insecure_channel(self.address)
+        self.channel = self.connect(credentials)
         if wait:
             try:
                 self.wait_until_serving()
@@ -118,6 +118,13 @@ class Server:
 
     def __exit__(self, *_):
         self.stop()
+
+    def connect(self, credentials=None):
+        """A channel with a connection of its own."""
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        if credentials is None:
+            return grpc.insecure_channel(self.address, own)
+        return grpc.secure_channel(self.address, credentials, own)
 
     @property
     def decode(self):

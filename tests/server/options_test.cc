@@ -409,6 +409,47 @@ TEST(ParseOptions, HelpExplainsEachWithDefaultRangeAndVariable) {
   EXPECT_THAT(parsed.exit.text, HasSubstr("256MiB"));
 }
 
+TEST(ParseOptions, CertificateAndKeyGoTogether) {
+  ExpectRefused({"--model", "m", "--tls-certificate", "c.pem"}, "--tls-key", "is missing");
+  ExpectRefused({"--model", "m", "--tls-key", "k.pem"}, "--tls-certificate", "is missing");
+  ExpectRefused({"--model", "m", "--tls-client-ca", "ca.pem"}, "--tls-client-ca", "needs TLS");
+  const Parsed parsed =
+      Parse({"--model", "m", "--tls-certificate", "c.pem", "--tls-key", "k.pem", "--token-file",
+             "tokens", "--listen", "0.0.0.0:50051", "--tls-client-ca", "ca.pem"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+  EXPECT_EQ(parsed.options->tls_client_ca, "ca.pem");
+}
+
+TEST(ParseOptions, TokensNeedTlsOrALoopbackAddress) {
+  for (const char* listen : {"0.0.0.0:50051", "[::]:50051", "10.0.0.7:50051"}) {
+    ExpectRefused({"--model", "m", "--token-file", "tokens", "--listen", listen}, "--token-file",
+                  listen);
+  }
+  for (const char* listen : {"127.0.0.1:50051", "[::1]:0", "localhost:50051"}) {
+    EXPECT_TRUE(
+        Parse({"--model", "m", "--token-file", "tokens", "--listen", listen}).options.has_value())
+        << listen;
+  }
+}
+
+TEST(ParseOptions, CredentialsForACalibrationServerNeedOne) {
+  ExpectRefused({"--model", "m", "--calibration-tls"}, "--calibration-tls", "embedded");
+  ExpectRefused({"--model", "m", "--calibration", "off", "--calibration-tls-ca", "ca.pem"},
+                "--calibration-tls-ca", "off");
+  ExpectRefused({"--model", "m", "--calibration", "ripplekv-calibration:50051",
+                 "--calibration-token-file", "token"},
+                "--calibration-token-file", "plain text");
+  const Parsed parsed =
+      Parse({"--model", "m", "--calibration", "ripplekv-calibration:50051", "--calibration-tls-ca",
+             "ca.pem", "--tls-certificate", "c.pem", "--tls-key", "k.pem"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.exit.text;
+  const CredentialFiles files = parsed.options->calibration_credentials();
+  EXPECT_TRUE(files.tls);
+  EXPECT_EQ(files.ca, "ca.pem");
+  EXPECT_EQ(files.certificate, "c.pem");
+  EXPECT_EQ(files.key, "k.pem");
+}
+
 TEST(ParseOptions, TheCalibrationServerRefusesWhatMeansNothingToIt) {
   const Parsed parsed = Parse({"--model", "m", "--max-queue", "3"}, Program::kCalibrationServer);
   ASSERT_FALSE(parsed.options.has_value());
