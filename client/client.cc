@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/handshake.h"
 #include "client/rpc_error.h"
 
 namespace ripplekv {
@@ -84,11 +85,19 @@ absl::Status Client::Finish(const grpc::Status& status, const grpc::ClientContex
                                     absl::StrCat("the connection to ", address_, " was lost (",
                                                  status.error_message(), ")")),
                        request_id);
-      default:
+      default: {
+        const std::string why = ExplainHandshake(tls_, status.error_message());
+        if (!why.empty()) {
+          return FromRpc(grpc::Status(status.error_code(),
+                                      absl::StrCat("no connection to the server at ", address_,
+                                                   ": ", why, " (", status.error_message(), ")")),
+                         request_id);
+        }
         return FromRpc(
             grpc::Status(status.error_code(), absl::StrCat("no server can be reached at ", address_,
                                                            " (", status.error_message(), ")")),
             request_id);
+      }
     }
   }
   return FromRpc(status, request_id);

@@ -33,8 +33,8 @@ absl::Status CheckServerAddress(const std::string& address);
 // calls.
 //
 // Errors carry the server's code, message and details (client/rpc_error.h). UNAVAILABLE for a
-// server that cannot be reached names the address. A callback sees every message of a stream in
-// order, the last included.
+// server that cannot be reached, or not so (plain text, TLS, certificates), names the address. A
+// callback sees every message of a stream in order, the last included.
 class Client {
  public:
   // `address` passed CheckServerAddress, both CheckTokenIsSafe.

@@ -43,6 +43,14 @@ int Cli::CallFailed(const absl::Status& status) {
     absl::StrAppend(&text, "  Start one:        ripplekv-server --model FILE --listen ", server,
                     "\n  Or name another:  ripplekv --server HOST:PORT (or RIPPLEKV_SERVER)\n");
   }
+  if (absl::IsUnauthenticated(status)) {
+    absl::StrAppend(&text, "  A token is given with --token-file FILE or RIPPLEKV_TOKEN.\n");
+  }
+  if (absl::StartsWith(status.message(), "no connection to")) {
+    absl::StrAppend(&text,
+                    "  TLS: --tls, --tls-ca FILE, --tls-certificate FILE, --tls-key FILE (see "
+                    "ripplekv --help).\n");
+  }
   if (absl::IsDeadlineExceeded(status) && timeout_seconds) {
     absl::StrAppend(&text, "  The call took longer than --timeout ", *timeout_seconds,
                     " seconds; give it more, or none.\n");

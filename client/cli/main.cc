@@ -7,6 +7,7 @@
 #include <clocale>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -65,6 +66,7 @@ std::string DescribeUnexpected(const CLI::App& app, const std::vector<std::strin
 
 int Main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // what fails is told by status
   // Whoever reads our output may leave: end without a word, whatever the parent made of the signal.
   std::signal(SIGPIPE, SIG_DFL);
   static Cli cli;  // the thread that watches for interrupts uses it until the process ends

@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/credentials.h"
+#include "client/handshake.h"
 #include "server/backoff.h"
 #include "server/rpc/settings_convert.h"
 #include "server/rpc/status.h"
@@ -58,7 +59,11 @@ void RemoteCalibration::Run() {
     running_ = false;
     fraction_ = 0;
     if (status.ok()) return;
-    const std::string error(status.message());
+    std::string error(status.message());
+    if (const std::string why = ExplainHandshake(options_.credentials.tls, error);
+        absl::IsUnavailable(status) && !why.empty()) {
+      absl::StrAppend(&error, ": ", why);
+    }
     plans_->SetStatus(absl::StrCat("no profile from the calibration server at ", options_.address,
                                    " yet: ", error));
     {

@@ -313,6 +313,35 @@ def test_the_first_overlay_of_the_docs(render_example):
 
 
 @needs_kubectl
+def test_the_overlay_of_the_docs_with_tls(render_example):
+    objects = render_example("../tls")
+    values = {re.sub(r"-[0-9a-z]{10}$", "", each["metadata"]["name"]): each["data"] for each in objects if each["kind"] == "ConfigMap"}  # fmt: skip
+    secrets = {"/tls": {"tls.crt", "tls.key", "ca.crt"}, "/tokens": {"tokens", "calibration"}}
+    deployments = {each["metadata"]["name"]: each for each in objects if each["kind"] == "Deployment"}
+    assert set(deployments) == set(PROGRAMS)
+    for name, each in deployments.items():
+        pod = each["spec"]["template"]["spec"]
+        (only,) = pod["containers"]
+        assert len(pod["volumes"]) == len(only["volumeMounts"]) == 4
+        volumes = {volume["name"]: volume.get("secret") for volume in pod["volumes"]}
+        assert volumes["tls"] == {"secretName": "ripplekv-tls", "defaultMode": 0o440}
+        assert volumes["tokens"] == {"secretName": "ripplekv-tokens", "defaultMode": 0o440, "optional": True}
+        options = {**values[name], **{variable["name"]: variable["value"] for variable in only["env"]}}
+        assert set(options) <= environment_names(PROGRAMS[name])
+        files = {k: v for k, v in options.items() if v.startswith(("/tls/", "/tokens/"))}
+        assert len(files) == (6 if name == "ripplekv" else 4)
+        for file in files.values():
+            folder, _, key = file.rpartition("/")
+            assert key in secrets[folder]
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            plain = container(name)[kind]
+            assert only[kind].pop("httpGet") == {"path": "/healthz", "port": "metrics"}
+            assert only[kind] == {k: v for k, v in plain.items() if k != "grpc"}
+    ports = [port for each in objects if each["kind"] == "Service" for port in each["spec"]["ports"]]
+    assert len(ports) == 3 and not any("appProtocol" in port for port in ports)
+
+
+@needs_kubectl
 def test_the_overlay_of_the_docs_that_downloads_the_model(render_example):
     objects = render_example("../model-download")
     assert "PersistentVolumeClaim/ripplekv-model" not in kinds(objects)

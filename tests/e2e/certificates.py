@@ -24,11 +24,11 @@ class Authority:
     def _make(*arguments):
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", *arguments)
 
-    def issue(self, name, subject=None):
-        """(certificate, key) with that common name, for 127.0.0.1 and localhost. `subject`: instead of /CN=name."""
+    def issue(self, name, subject=None, hosts="IP:127.0.0.1,DNS:localhost"):
+        """(certificate, key) with that common name, for `hosts`. `subject`: instead of /CN=name."""
         certificate, key, request = (self.folder / f"{name}.{end}" for end in ("crt", "key", "csr"))
         extensions = self.folder / "extensions"
-        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        extensions.write_text(f"subjectAltName={hosts}\n")
         self._make("-subj", subject or f"/CN={name}", "-keyout", key, "-out", request)
         openssl(
             "x509", "-req", "-in", request, "-CA", self.ca, "-CAkey", self._key, "-CAcreateserial", "-days", 1,

@@ -1,15 +1,18 @@
 """TLS, mutual TLS and tokens: who gets in, as whom, and what becomes of connections when files change."""
 
+import contextlib
+import os
 import shutil
 import socket
 import ssl
+import subprocess
 import time
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from certificates import Authority
+from certificates import Authority, openssl
 from conftest import binary
 from service import Server, stubs, wait_until
 from tiny_model import write_tiny_llama
@@ -110,9 +113,13 @@ def test_a_server_does_not_start_with_files_it_cannot_use(tmp_path, tiny_model_p
         ("ripplekv-server", {"calibration": "127.0.0.1:1", "calibration_tls_ca": missing}, missing, "No such file"),
         ("ripplekv-calibration-server", {"token_file": missing}, missing, "No such file"),
     )
-    for number, (program, options, file, reason) in enumerate(cases):
-        options = {**options, "model": tiny_model_path, "profile_dir": tmp_path / "profiles"}
-        with Server(binary(program), tmp_path / f"log{number}", wait=False, **options) as server:
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for number, (program, options, _, _) in enumerate(cases):
+            options = {**options, "model": tiny_model_path, "profile_dir": tmp_path / "profiles"}
+            server = Server(binary(program), tmp_path / f"log{number}", wait=False, **options)
+            servers.append(stack.enter_context(server))
+        for server, (_, options, file, reason) in zip(servers, cases, strict=True):
             assert server.process.wait(timeout=30) == 2, options
             assert str(file) in server.log_text() and reason in server.log_text(), server.log_text()
             assert ALICE not in server.log_text()
@@ -352,3 +359,166 @@ def test_contexts_belong_to_the_certificates_name(mutual, authority):
         with mutual.connect(authority.credentials(pair)) as channel:
             assert see_context(channel, own) == seen
     assert {line["caller"] for line in mutual.events("call")} == {"alice", "bob", "anonymous"}
+
+
+# --- the clients ---
+
+
+@pytest.fixture(scope="module")
+def plain(start):
+    return start()
+
+
+@pytest.fixture(scope="module")
+def elsewhere(start, authority):
+    """A server whose certificate is for another name than it is called by."""
+    certificate, key = authority.issue("elsewhere", hosts="DNS:elsewhere.example.com")
+    return start(tls_certificate=certificate, tls_key=key, wait=False)
+
+
+@pytest.fixture(scope="module")
+def mistakes(with_tls, mutual, plain, elsewhere, authority, stranger):
+    """(server, CA, certificate and key, token, what the error says)."""
+    wait_until(lambda: "model_loaded" in elsewhere.log_text(), what="a server that listens")
+    return [
+        (with_tls, None, None, ALICE, "call it by TLS"),
+        (with_tls, stranger.ca, None, ALICE, "is of no CA that is trusted here"),
+        (with_tls, authority.ca, None, None, "needs a token"),
+        (with_tls, authority.ca, None, BOB[::-1], "none that this server takes"),
+        (mutual, authority.ca, None, None, "may want a client's certificate"),
+        (mutual, authority.ca, stranger.issue("alice"), None, "may want a client's certificate"),
+        (plain, authority.ca, None, None, "does not speak TLS"),
+        (elsewhere, authority.ca, None, None, "is for another name"),
+    ]
+
+
+def ripplekv(server, *arguments, token=None):
+    environment = {**os.environ, "RIPPLEKV_TOKEN": token or "", "NO_COLOR": "1"}
+    return subprocess.run(
+        [binary("ripplekv"), "--server", getattr(server, "address", server), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+
+
+def test_the_command(with_tls, mutual, authority, server_pair, mistakes, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(f"{ALICE}\n")
+    for done in (
+        ripplekv(with_tls, "--tls-ca", authority.ca, "model", token=BOB),
+        ripplekv(with_tls, "model", "--tls-ca", authority.ca, "--token-file", token),
+        ripplekv(with_tls, "health", "--tls-ca", authority.ca),
+        ripplekv(
+            mutual, "--tls-ca", authority.ca, "--tls-certificate", server_pair[0], "--tls-key", server_pair[1], "model"
+        ),
+    ):
+        assert done.returncode == 0, done.stderr
+    for server, ca, pair, token, says in mistakes:
+        flags = (["--tls-ca", ca] if ca else []) + (
+            ["--tls-certificate", pair[0], "--tls-key", pair[1]] if pair else []
+        )
+        done = ripplekv(server, *flags, "model", token=token)
+        assert done.returncode == 1 and says in done.stderr, (flags, done.stderr)
+        assert "--token-file" in done.stderr if "token" in says or "takes" in says else "--tls-ca FILE" in done.stderr
+        assert "E1" not in done.stderr  # gRPC's own lines
+
+
+def test_what_the_command_cannot_use(tmp_path, authority, server_pair):
+    certificate, key = server_pair
+    files = {name: tmp_path / name for name in ("garbage", "empty", "encrypted", "weak", "short")}
+    files["garbage"].write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+    files["empty"].write_text("")
+    files["short"].write_text("short\n")
+    openssl("ec", "-in", key, "-aes128", "-passout", "pass:x", "-out", files["encrypted"])
+    weak_key = tmp_path / "weak.key"
+    openssl(
+        "req", "-x509", "-newkey", "rsa:512", "-nodes", "-subj", "/CN=w", "-keyout", weak_key, "-out", files["weak"]
+    )
+    pair = ["--tls-certificate", certificate, "--tls-key"]
+    for flags, says in (
+        (["--tls-ca", tmp_path / "missing"], "No such file"),
+        (["--tls-ca", tmp_path], "cannot be read"),
+        (["--tls-ca", files["garbage"]], "cannot be read"),
+        (["--tls-ca", files["empty"]], "holds no certificate"),
+        (["--tls-certificate", certificate], "--tls-key FILE"),
+        (["--tls-key", key], "--tls-certificate FILE"),
+        (pair + [certificate], "holds no private key"),
+        (pair + [files["encrypted"]], "without a passphrase"),
+        (pair + [authority.issue("other")[1]], "is not the key of"),
+        (["--tls-certificate", files["weak"], "--tls-key", weak_key], "TLS does not take it"),
+        (["--token-file", files["short"]], "16 to 512"),
+    ):
+        done = ripplekv("127.0.0.1:1", *flags, "model")
+        assert done.returncode == 2 and says in done.stderr, (flags, done.stderr)
+        assert str(flags[1 if files["weak"] in flags else -1]) in done.stderr
+    done = ripplekv("10.0.0.7:1", "model", token=ALICE)
+    assert done.returncode == 2 and "plain text" in done.stderr and ALICE not in done.stderr
+    done = ripplekv("127.0.0.1:1", "model", token="short")
+    assert done.returncode == 2 and "RIPPLEKV_TOKEN" in done.stderr
+
+
+def test_the_python_client(with_tls, mutual, authority, mistakes):
+    stubs()
+    from ripplekv import Client, RippleKVError, Unauthenticated
+
+    with Client(with_tls.address, tls_ca=authority.ca, token=ALICE) as client:
+        context = client.create_context("A document.")
+        assert client.context(context.context_id).context_id == context.context_id
+        assert client.generate("x", max_tokens=2).complete.usage.output_tokens > 0
+    certificate, key = authority.issue("carol")
+    with Client(mutual.address, tls_ca=authority.ca, tls_certificate=certificate, tls_key=key) as client:
+        assert not list(client.contexts())
+    for server, ca, pair, token, says in mistakes:
+        certificate, key = pair or (None, None)
+        arguments = {"tls_ca": ca, "tls_certificate": certificate, "tls_key": key, "token": token, "timeout": 20}
+        with Client(server.address, **arguments) as client, pytest.raises(RippleKVError, match=says) as caught:
+            client.model()
+        assert isinstance(caught.value, Unauthenticated) == ("token" in says or "takes" in says)
+    with pytest.raises(ValueError, match="plain text"):
+        Client("example.com:1", token=ALICE)
+    with pytest.raises(ValueError, match="go together"):
+        Client(tls_key=authority.ca)
+    with pytest.raises(ValueError, match="holds no certificate"):
+        Client(tls_ca=authority.issue("dave")[1])
+
+
+# --- a calibration server ---
+
+
+def test_a_profile_is_fetched_by_mutual_tls_with_a_token(
+    start, authority, stranger, server_pair, tokens_file, tmp_path
+):
+    certificate, key = server_pair
+    small = {"calibration_examples": 2, "calibration_prefix": 64, "calibration_window": 8}
+    pair = {"tls_certificate": certificate, "tls_key": key}
+    other = start(
+        "ripplekv-calibration-server",
+        **small,
+        **pair,
+        tls_client_ca=authority.ca,
+        token_file=tokens_file,
+        credentials=authority.credentials(server_pair),
+    )
+    ca, token = tmp_path / "ca.crt", tmp_path / "token"
+    shutil.copy(stranger.ca, ca)
+    token.write_text(BOB[::-1])
+    server = start(
+        **small,
+        **pair,
+        calibration=other.address,
+        calibration_tls_ca=ca,
+        calibration_token_file=token,
+        credentials=authority.credentials(),
+    )
+
+    def failed(text):
+        return [line for line in server.events("calibration_server_failed") if text in line["error"]]
+
+    wait_until(lambda: failed("is of no CA that is trusted here"), what="the log of a CA that is not trusted")
+    put(authority.ca, ca)
+    wait_until(lambda: failed("none that this server takes"), what="the log of a wrong token")
+    token.write_text(f"{ALICE}\n")
+    wait_until(lambda: server.model().plan.source == stubs().profile.PLAN_SOURCE_PROFILE, 60, "a profile")
+    assert {line["caller"] for line in other.events("call") if line["code"] == "OK"} == {"server"}

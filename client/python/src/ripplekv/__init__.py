@@ -11,6 +11,7 @@ from .errors import (
     NotFound,
     ResourceExhausted,
     RippleKVError,
+    Unauthenticated,
     Unavailable,
 )
 from .requests import GenerateOptions, Prompt
@@ -30,5 +31,6 @@ __all__ = [
     "Prompt",
     "ResourceExhausted",
     "RippleKVError",
+    "Unauthenticated",
     "Unavailable",
 ]

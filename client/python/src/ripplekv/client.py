@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import grpc
 
+from .credentials import Path, channel_credentials, token_metadata
 from .errors import Cancelled, RippleKVError, Unavailable, error_of
 from .requests import (
     Continuation,
@@ -46,8 +47,12 @@ call_started: contextvars.ContextVar[Callable[[Any], object] | None] = contextva
 
 
 class Client:
-    """Blocking calls, safe from several threads at once. Connects on the first call, without TLS and without HTTP proxies,
-    and again after the connection was lost.
+    """Blocking calls, safe from several threads at once. Connects on the first call, without HTTP proxies, and again after the
+    connection was lost.
+
+    In plain text, or by TLS with `tls` (the CAs that grpc trusts by itself) or any of `tls_ca`, `tls_certificate` and
+    `tls_key`: paths of PEM files with the CAs to trust and what to show to a server that asks for a certificate. `token` is
+    sent with every call; without TLS to this machine only.
 
     A failed call raises RippleKVError or one of its subclasses; a wrong kind of argument raises TypeError or ValueError.
     `timeout` (seconds; None: as long as it takes) and `wait_for_ready` (wait until the server can be reached rather than
@@ -56,12 +61,27 @@ class Client:
     """
 
     def __init__(
-        self, address: str = "127.0.0.1:50051", *, timeout: float | None = None, wait_for_ready: bool = False
+        self,
+        address: str = "127.0.0.1:50051",
+        *,
+        timeout: float | None = None,
+        wait_for_ready: bool = False,
+        tls: bool = False,
+        tls_ca: Path | None = None,
+        tls_certificate: Path | None = None,
+        tls_key: Path | None = None,
+        token: str | None = None,
     ) -> None:
         self.address = address
         self.timeout = timeout
         self.wait_for_ready = wait_for_ready
-        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        credentials = channel_credentials(tls, tls_ca, tls_certificate, tls_key)
+        self._tls = credentials is not None
+        self._metadata = token_metadata(token, address, self._tls)
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, options=_CHANNEL_OPTIONS)
         self._decode = decode_pb2_grpc.DecodeServiceStub(self._channel)
         self._calibration = calibration_pb2_grpc.CalibrationServiceStub(self._channel)
 
@@ -75,7 +95,7 @@ class Client:
         self.close()
 
     def _error(self, error: grpc.RpcError) -> RippleKVError:
-        return error_of(error, self.address)
+        return error_of(error, self.address, self._tls)
 
     def _call(self, method: Any, request: Any, timeout: float | None, request_id: str = "") -> Any:
         call = None
@@ -100,7 +120,7 @@ class Client:
         return {
             "timeout": self.timeout if timeout is None else timeout,
             "wait_for_ready": self.wait_for_ready,
-            "metadata": (("x-request-id", request_id),) if request_id else (),
+            "metadata": self._metadata + ((("x-request-id", request_id),) if request_id else ()),
         }
 
     # --- generating and scoring ---

@@ -47,6 +47,10 @@ class RippleKVError(Exception):
         return "\n".join(lines)
 
 
+class Unauthenticated(RippleKVError):
+    """The server needs a token, and takes another one."""
+
+
 class InvalidArgument(RippleKVError):
     """`field_violations` name the fields, with the values they may have."""
 
@@ -76,6 +80,7 @@ class Cancelled(RippleKVError):
 
 
 _BY_CODE: dict[grpc.StatusCode, type[RippleKVError]] = {
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
@@ -86,7 +91,27 @@ _BY_CODE: dict[grpc.StatusCode, type[RippleKVError]] = {
 }
 
 
-def error_of(error: grpc.RpcError, address: str) -> RippleKVError:
+def explain_handshake(tls: bool, message: str) -> str:
+    """What it says about the server that a connection ended with that message of grpc's; empty where nothing. As
+    client/handshake.h."""
+    text = message.lower().replace("_", " ")
+    closed = any(each in text for each in ("socket closed", "connection reset", "broken pipe"))
+    if not tls:
+        return (
+            "it ends connections in plain text: if it speaks TLS, call it by TLS (tls=True or tls_ca)" if closed else ""
+        )
+    if "wrong version number" in text:
+        return "it does not speak TLS: call it in plain text, or turn TLS on there"
+    if "certificate verify failed" in text:
+        return "its certificate is of no CA that is trusted here, or not valid today: name the file of its CA (tls_ca), or renew it there"
+    if "is not in peer certificate" in text or "hostname verification check failed" in text:
+        return "its certificate is for another name: call it by a name or address that the certificate holds"
+    if closed or "alert" in text:
+        return "it ends connections after the handshake: it may want a client's certificate (tls_certificate, tls_key), of a CA that it trusts"
+    return ""
+
+
+def error_of(error: grpc.RpcError, address: str, tls: bool = False) -> RippleKVError:
     """What is raised in place of grpc's own error. `error` is a finished call."""
     code, message = error.code(), error.details() or ""
     request_id = next((str(v) for k, v in error.initial_metadata() or () if k == "x-request-id"), "")
@@ -109,7 +134,8 @@ def error_of(error: grpc.RpcError, address: str) -> RippleKVError:
                 info = error_details_pb2.ResourceInfo.FromString(detail.value)
                 resource = (info.resource_type, info.resource_name)
     if code == grpc.StatusCode.UNAVAILABLE and not answered and not request_id:
-        message = f"no answer from a server at {address} ({message})"
+        why = explain_handshake(tls, message)
+        message = f"no answer from a server at {address}{': ' if why else ''}{why} ({message})"
     return _BY_CODE.get(code, RippleKVError)(
         code,
         message,
