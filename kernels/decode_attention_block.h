@@ -12,7 +12,7 @@ namespace ripplekv::RIPPLEKV_ISA {
 /// Rows of a split that are scored, weighed and forgotten together, so that memory is read in the
 /// order of its addresses: keys, then values, page after page. The processor's own prefetching
 /// follows that; what programs ask for ahead of time is limited by how much may be under way.
-inline constexpr int kBlockRows = 32;
+inline constexpr int kBlockRows = kKvBlockRows;
 static_assert(kDecodeAttentionSplitRows % kBlockRows == 0 && kBlockRows == 2 * kLanes);
 
 /// Keys or values of up to kBlockRows rows of a KV head, one after the other.

@@ -55,6 +55,8 @@ KvPageLayout KvPageLayout::For(KvTypes stored, KvType type, int kv_heads, int he
   int rows = static_cast<int>(page_bytes / layout.RowBytes());
   Place(layout, rows);
   while (rows > 0 && layout.page_bytes > page_bytes) Place(layout, --rows);
+  const int whole = rows / kKvBlockRows * kKvBlockRows;
+  if ((rows - whole) * 5 < rows) Place(layout, whole);
   layout.page_bytes = page_bytes;
   return layout;
 }

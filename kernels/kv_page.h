@@ -21,6 +21,9 @@ struct KvSide {
   bool operator==(const KvSide&) const = default;
 };
 
+/// Rows that decode attention reads at once: where they lie, if they all lie in one page.
+inline constexpr int kKvBlockRows = 32;
+
 /// How cached rows of one layer lie in a page: keys, values, then the logical position of each row,
 /// int32 [kv_heads, rows_per_page]. Each region starts at a multiple of 64 bytes. Row r of a
 /// sequence is row r % rows_per_page of its page r / rows_per_page.
@@ -34,7 +37,8 @@ struct KvPageLayout {
   size_t position_offset = 0;
   size_t page_bytes = 0;
 
-  /// As many rows as fit into page_bytes.
+  /// As many rows as fit into page_bytes; a multiple of kKvBlockRows where that leaves out less
+  /// than a fifth of them.
   static KvPageLayout For(KvTypes stored, KvType type, int kv_heads, int head_dim,
                           size_t page_bytes);
   /// Rows are stored in the type they have outside.

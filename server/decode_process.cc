@@ -25,6 +25,9 @@ EngineOptions EngineOptionsOf(const ServerOptions& options) {
   engine.context_memory_bytes = static_cast<size_t>(options.context_memory_bytes);
   engine.context_idle = Milliseconds(options.context_idle_seconds);
   engine.fidelity_sample = options.fidelity_sample;
+  engine.plans_choose_types =
+      options.kv_type == kKvTypeAuto &&
+      std::holds_alternative<DamageCurvesAllocator>(options.plan_allocator());
   return engine;
 }
 

@@ -291,9 +291,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
       .max_prompt_tokens = options.max_prompt_tokens == 0 ? longest : options.max_prompt_tokens};
   const KvType type = decoder->kv_type();
   const KvTypes stored = plan->spec().kv_types;
-  const KvPageLayout layout = KvPageLayout::For(
-      stored, type, c.kv_heads, c.head_dim,
-      KvPageLayout::BytesForRowsPerPage(stored, c.kv_heads, c.head_dim, kRowsPerPage));
+  const size_t page_bytes =
+      options.plans_choose_types
+          ? KvPageLayout::BytesForRowsPerPage(KvType::kInt4, c.kv_heads, c.head_dim,
+                                              kInt4RowsPerPage)
+          : KvPageLayout::BytesForRowsPerPage(stored, c.kv_heads, c.head_dim, kRowsPerPage);
+  const KvPageLayout layout = KvPageLayout::For(stored, type, c.kv_heads, c.head_dim, page_bytes);
   const size_t full_layer = static_cast<size_t>(limits.max_prompt_tokens) * 2 *
                             static_cast<size_t>(c.kv_heads * c.head_dim) * KvTypeBytes(type);
   const size_t least = full_layer + 64 + static_cast<size_t>(c.layers) * layout.page_bytes;

@@ -37,6 +37,8 @@ struct EngineOptions {
   size_t context_memory_bytes = size_t{64} << 20;
   std::chrono::milliseconds context_idle{std::chrono::minutes(60)};  // then it expires; zero: never
   double fidelity_sample = 0;  // share of requests whose next_token_kl is measured, [0, 1]
+  // Most rows will be int4, whatever the first plan stores: sizes the arena's pages.
+  bool plans_choose_types = false;
   // Called before each layer of a decode step; what it throws fails the step. For tests of faults.
   std::function<void(int layer)> before_decode_layer;
   // After every step; a broken one ends all requests at work with INTERNAL.
@@ -53,12 +55,15 @@ struct EngineOptions {
 class Engine {
  public:
   static constexpr int kRowsPerPage = 32;
+  /// Of pages for plans that choose types: at 64 channels a head also 96 rows of int8 keys with
+  /// int4 values, or 64 of int8, all of them whole blocks of decode attention.
+  static constexpr int kInt4RowsPerPage = 128;
 
-  /// A page holds kRowsPerPage rows of the plan's kv_types, whatever later plans and requests
-  /// store. The decoder's thread pool and `observer` (may be null) must outlive the engine.
-  /// Decoder, pool and LibTorch belong to the engine's thread from here on. INVALID_ARGUMENT:
-  /// kv_memory_bytes cannot hold one layer of the longest prompt and a page in every layer (says
-  /// how much would do).
+  /// A page holds kRowsPerPage rows of the plan's kv_types (options.plans_choose_types:
+  /// kInt4RowsPerPage rows of int4), whatever later plans and requests store. The decoder's thread
+  /// pool and `observer` (may be null) must outlive the engine. Decoder, pool and LibTorch belong
+  /// to the engine's thread from here on. INVALID_ARGUMENT: kv_memory_bytes cannot hold one layer
+  /// of the longest prompt and a page in every layer (says how much would do).
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
                                                         std::unique_ptr<Decoder> decoder,
                                                         std::shared_ptr<const Tokenizer> tokenizer,

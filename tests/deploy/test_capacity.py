@@ -23,7 +23,7 @@ ASK = {
 
 
 def start(folder, **options):
-    # No profile: every layer alike, in int8, which is what the page reckons with.
+    # No profile: every layer alike.
     return Server(
         BUILD / "ripplekv-server",
         folder / "log",
@@ -31,7 +31,7 @@ def start(folder, **options):
         calibration="off",
         profile_dir=folder / "p",
         threads=1,
-        **options,
+        **{"kv_type": "int8", **options},
     )
 
 
@@ -78,6 +78,11 @@ def running(server, asked, **more):
 def test_pages(server):
     assert server.metrics()["ripplekv_kv_free_pages"] == said(r"/ 13,440 = ([\d,]+)")
     assert server.model().kv_bytes_per_position_layer * 32 == said(r"page          = .* = ([\d,]+) bytes")
+
+
+def test_pages_for_plans_that_choose_types(tmp_path):
+    with start(tmp_path, kv_memory="256MiB", kv_type="auto") as server:
+        assert server.metrics()["ripplekv_kv_free_pages"] == said(r"there are ([\d,]+) larger pages")
 
 
 def test_requests_that_fit(server):

@@ -30,11 +30,13 @@ TEST(KvPageTest, HoldsAsManyRowsAsFitWithoutOverlap) {
                 l.PositionOffset(kv_heads - 1, 0),
                 l.position_offset + 4 * (kv_heads - 1) * static_cast<size_t>(l.rows_per_page));
           }
-          // One row more does not fit.
-          EXPECT_GT(KvPageLayout::BytesForRowsPerPage(type, kv_heads, d, l.rows_per_page + 1) + 63,
-                    bytes);
+          // One row more, or one block more, does not fit.
+          const int more = l.rows_per_page > 0 && l.rows_per_page % kKvBlockRows == 0
+                               ? l.rows_per_page + kKvBlockRows
+                               : l.rows_per_page + 1;
+          EXPECT_GT(KvPageLayout::BytesForRowsPerPage(type, kv_heads, d, more) + 63, bytes);
         }
-        for (int rows : {1, 15, 16, 100}) {
+        for (int rows : {1, 15, 16, 31, 32, 41, 96, 128}) {
           const size_t bytes = KvPageLayout::BytesForRowsPerPage(type, kv_heads, d, rows);
           EXPECT_EQ(bytes % 64, 0u);
           EXPECT_GE(KvPageLayout::For(type, kv_heads, d, bytes).rows_per_page, rows);
@@ -43,6 +45,26 @@ TEST(KvPageTest, HoldsAsManyRowsAsFitWithoutOverlap) {
       }
     }
   }
+}
+
+TEST(KvPageTest, BlocksAreWholeUnlessThatLeavesOutAFifth) {
+  const auto fit = [](int rows) {
+    const size_t bytes = KvPageLayout::BytesForRowsPerPage(KvType::kF32, 1, 16, rows);
+    return KvPageLayout::For(KvType::kF32, 1, 16, bytes).rows_per_page;
+  };
+  for (int rows = 1; rows <= 300; ++rows) {
+    const int whole = rows / 32 * 32;
+    EXPECT_EQ(fit(rows), (rows - whole) * 5 < rows ? whole : rows) << rows;
+  }
+  // A page for plans that choose types at SmolLM2's shape.
+  const size_t bytes = KvPageLayout::BytesForRowsPerPage(KvType::kInt4, 3, 64, 128);
+  const auto rows = [&](KvTypes types) {
+    return KvPageLayout::For(types, KvType::kBf16, 3, 64, bytes).rows_per_page;
+  };
+  EXPECT_EQ(rows(KvType::kInt4), 128);
+  EXPECT_EQ(rows({KvType::kInt8, KvType::kInt4}), 96);
+  EXPECT_EQ(rows(KvType::kInt8), 64);
+  EXPECT_EQ(rows(KvType::kBf16), 41);
 }
 
 TEST(KvPageTest, RegionsOfEveryPairOfTypesAreApart) {
