@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 
 import grpc
 import pytest
@@ -63,10 +64,16 @@ def running(server, asked, **more):
     calls = [server.decode.Generate(request) for _ in range(asked)]
     try:
 
+        seen, since = None, 0
+
         def all_there():
+            """And nobody has been let in for a second: that goes one by one, between slices of work."""
+            nonlocal seen, since
             metrics = server.metrics()
             both = metrics["ripplekv_requests_running"], metrics["ripplekv_requests_waiting"]
-            return both if sum(both) == asked and both[1] else None
+            if both != seen:
+                seen, since = both, time.monotonic()
+            return both if sum(both) == asked and both[1] and time.monotonic() - since > 1 else None
 
         return wait_until(all_there, what="some that run and some that wait")[0]
     finally:
