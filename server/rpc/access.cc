@@ -106,12 +106,14 @@ absl::Status Access::ReadTokens() {
         absl::StrCat("--token-file: ", token_file_, ": ", parsed.status().message()));
   }
   const bool first = tokens_ == nullptr;
-  auto tokens = std::make_shared<const Tokens>(*std::move(parsed));
+  const auto tokens = std::make_shared<const Tokens>(*std::move(parsed));
+  token_text_ = std::move(text);
+  {
+    const std::lock_guard lock(mutex_);
+    tokens_ = tokens;
+  }
   log_->Info(first ? "tokens_loaded" : "tokens_reloaded",
              {{"file", token_file_}, {"tokens", tokens->size()}});
-  token_text_ = std::move(text);
-  const std::lock_guard lock(mutex_);
-  tokens_ = std::move(tokens);
   return absl::OkStatus();
 }
 

@@ -392,8 +392,8 @@ def mistakes(with_tls, mutual, plain, elsewhere, authority, stranger):
     ]
 
 
-def ripplekv(server, *arguments, token=None):
-    environment = {**os.environ, "RIPPLEKV_TOKEN": token or "", "NO_COLOR": "1"}
+def ripplekv(server, *arguments, token=None, **variables):
+    environment = {**os.environ, "RIPPLEKV_TOKEN": token or "", "NO_COLOR": "1", **variables}
     return subprocess.run(
         [binary("ripplekv"), "--server", getattr(server, "address", server), *map(str, arguments)],
         capture_output=True,
@@ -410,6 +410,7 @@ def test_the_command(with_tls, mutual, authority, server_pair, mistakes, tmp_pat
         ripplekv(with_tls, "--tls-ca", authority.ca, "model", token=BOB),
         ripplekv(with_tls, "model", "--tls-ca", authority.ca, "--token-file", token),
         ripplekv(with_tls, "health", "--tls-ca", authority.ca),
+        ripplekv(with_tls, "health", RIPPLEKV_TLS_CA=str(authority.ca)),
         ripplekv(
             mutual, "--tls-ca", authority.ca, "--tls-certificate", server_pair[0], "--tls-key", server_pair[1], "model"
         ),
