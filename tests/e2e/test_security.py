@@ -136,12 +136,14 @@ def tokens_file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def with_tokens(start, tokens_file):
-    return start(token_file=tokens_file, reflection=True)
+def with_tls(start, authority, server_pair, tokens_file):
+    certificate, key = server_pair
+    options = {"tls_certificate": certificate, "tls_key": key, "token_file": tokens_file, "reflection": True}
+    return start(**options, credentials=authority.credentials())
 
 
-def test_calls_need_a_token_and_probes_none(with_tokens):
-    server, d, c = with_tokens, stubs().decode, stubs().calibration
+def test_calls_need_a_token_and_probes_none(with_tls):
+    server, d, c = with_tls, stubs().decode, stubs().calibration
     calls = [
         lambda **how: get_model(server.channel, **how),
         lambda **how: next(iter(server.decode.Generate(d.GenerateRequest(text="x"), timeout=20, **how))),
@@ -181,13 +183,13 @@ def test_calls_need_a_token_and_probes_none(with_tokens):
     assert ALICE not in server.log_text() and BOB not in server.log_text()
 
 
-def test_contexts_belong_to_the_token(with_tokens):
-    channel = with_tokens.channel
+def test_contexts_belong_to_the_token(with_tls):
+    channel = with_tls.channel
     own = make_context(channel, bearer(ALICE))
     assert see_context(channel, own, bearer(ALICE)) == own
     assert see_context(channel, own, bearer(BOB)) == grpc.StatusCode.NOT_FOUND
     request = stubs().decode.GenerateRequest(text="x", context_id=own)
-    error = error_of(lambda: next(iter(with_tokens.decode.Generate(request, metadata=bearer(BOB), timeout=20))))
+    error = error_of(lambda: next(iter(with_tls.decode.Generate(request, metadata=bearer(BOB), timeout=20))))
     assert error.code() == grpc.StatusCode.NOT_FOUND
 
 
@@ -228,13 +230,7 @@ def test_tokens_change_while_a_stream_runs(start, long_model_path, tmp_path):
 # --- TLS ---
 
 
-@pytest.fixture(scope="module")
-def with_tls(start, authority, server_pair, tokens_file):
-    certificate, key = server_pair
-    return start(tls_certificate=certificate, tls_key=key, token_file=tokens_file, credentials=authority.credentials())
-
-
-def test_tls_and_tokens(with_tls, stranger):
+def test_a_server_of_another_ca_is_not_trusted(with_tls, stranger):
     assert get_model(with_tls.channel, bearer(ALICE)).model.layers > 0
     assert error_of(get_model, with_tls.channel).code() == grpc.StatusCode.UNAUTHENTICATED
     with with_tls.connect(stranger.credentials()) as channel:
