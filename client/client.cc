@@ -29,6 +29,16 @@ void Prepare(const CallOptions& options, const std::string& token, grpc::ClientC
   if (!options.request_id.empty()) context.AddMetadata("x-request-id", options.request_id);
 }
 
+// Of an ended call: from the trailers where it failed before its first message.
+std::string RequestIdOf(const grpc::ClientContext& context) {
+  for (const auto* metadata :
+       {&context.GetServerInitialMetadata(), &context.GetServerTrailingMetadata()}) {
+    const auto id = metadata->find("x-request-id");
+    if (id != metadata->end()) return std::string(id->second.data(), id->second.size());
+  }
+  return "";
+}
+
 grpc::ChannelArguments ChannelOptions() {
   grpc::ChannelArguments arguments;
   // A prompt's tokens or a list of profiles may be long, and the user chose the server.
@@ -72,10 +82,7 @@ Client::Client(std::string address, const Credentials& credentials)
 
 absl::Status Client::Finish(const grpc::Status& status, const grpc::ClientContext& context) const {
   if (status.ok()) return absl::OkStatus();
-  const auto& metadata = context.GetServerInitialMetadata();
-  const auto id = metadata.find("x-request-id");
-  const std::string request_id =
-      id == metadata.end() ? "" : std::string(id->second.data(), id->second.size());
+  const std::string request_id = RequestIdOf(context);
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     switch (channel_->GetState(false)) {
       case GRPC_CHANNEL_READY:

@@ -37,6 +37,7 @@ class CalibrateStream final : public StreamReactor<v1::CalibrateModelResponse>,
   // Has the calibrator forget this caller. Call without mutex_ held.
   void Leave(const std::string& job_id);
   bool TakeNext(v1::CalibrateModelResponse* message) override;
+  void Opening(bool message) override { record_.SendRequestId(message); }
   void Ended(const grpc::Status& status) override;
 
   CallRecord record_;

@@ -1,14 +1,21 @@
 #include "server/rpc/call_record.h"
 
 namespace ripplekv {
+namespace {
+
+constexpr char kRequestIdKey[] = "x-request-id";
+
+}  // namespace
 
 CallRecord::CallRecord(grpc::CallbackServerContext* context, const Observers& observers,
                        const char* method, absl::string_view field)
-    : observers_(observers), method_(method), caller_("unauthenticated") {
+    : context_(context),
+      observers_(observers),
+      method_(method),
+      caller_("unauthenticated") {
   absl::StatusOr<std::string> id = RequestIdOf(*context, field);
   if (id.ok()) {
     request_id_ = *std::move(id);
-    context->AddInitialMetadata("x-request-id", request_id_);
   } else {
     status_ = id.status();
   }
@@ -17,6 +24,15 @@ CallRecord::CallRecord(grpc::CallbackServerContext* context, const Observers& ob
     caller_ = *std::move(caller);
   } else {
     status_ = caller.status();
+  }
+}
+
+void CallRecord::SendRequestId(bool answered) {
+  if (request_id_.empty()) return;
+  if (answered) {
+    context_->AddInitialMetadata(kRequestIdKey, request_id_);
+  } else {
+    context_->AddTrailingMetadata(kRequestIdKey, request_id_);
   }
 }
 

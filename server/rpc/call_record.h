@@ -23,8 +23,8 @@ struct Observers {
   const Access* access = nullptr;
 };
 
-// One call from its arrival to its end: its request id (returned to the caller in initial
-// metadata), its line in the log and its place in the metrics.
+// One call from its arrival to its end: its request id, which the caller gets in metadata, its line
+// in the log and its place in the metrics.
 class CallRecord {
  public:
   // `method` without package, e.g. "Generate"; a string literal. `field`: the message's own
@@ -39,11 +39,17 @@ class CallRecord {
   // Access::CallerOf; "unauthenticated" where that is nobody.
   const std::string& caller() const { return caller_; }
 
+  // Once, before a stream's first message or the status of a call without any: adds the request id
+  // to the initial metadata where the call is `answered`, else to the trailing. A refusal is then
+  // all trailers, which is what lets gRPC's clients and proxies try the call again.
+  void SendRequestId(bool answered);
+
   // Once, at the end. OK at level debug unless `notable`; `more` is added to the line.
   void End(grpc::StatusCode code, const std::string& message, bool notable = false,
            Log::Fields more = {});
 
  private:
+  grpc::CallbackServerContext* const context_;  // of use until the call's status is sent
   const Observers observers_;
   const char* const method_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -66,6 +72,7 @@ grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
     }
   }
   const grpc::Status wire = ToGrpcStatus(status);
+  record.SendRequestId(wire.ok());
   record.End(wire.error_code(), wire.error_message());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(wire);

@@ -48,6 +48,7 @@ void EngineCall::OnCancel() {
 
 void EngineCall::FinishWith(grpc::Status status) {
   final_ = std::move(status);
+  record_.SendRequestId(final_->ok());
   Finish(*final_);
 }
 

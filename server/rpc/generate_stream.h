@@ -43,6 +43,7 @@ class GenerateStream final : public StreamReactor<v1::GenerateResponse>,
   absl::Status Submit(const std::shared_ptr<GenerateStream>& self, const Slot<DecodeBackend>& slot,
                       const v1::GenerateRequest& request);
   bool TakeNext(v1::GenerateResponse* message) override;
+  void Opening(bool message) override { record_.SendRequestId(message); }
   void Ended(const grpc::Status& status) override;
 
   grpc::CallbackServerContext* const context_;

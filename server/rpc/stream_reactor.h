@@ -39,6 +39,10 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
   // Moves the next message into *message; false where there is none yet. Called with mutex_ held.
   virtual bool TakeNext(Response* message) = 0;
 
+  // Once, before anything is sent: whether a message comes first, or the status alone. Called with
+  // mutex_ held.
+  virtual void Opening(bool /*message*/) {}
+
   // The call is over, whatever became of it. Called on a gRPC thread without mutex_ held.
   virtual void Ended(const grpc::Status& status) = 0;
 
@@ -46,10 +50,12 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
   void Advance() {
     if (writing_ || finished_) return;
     if (!broken_ && TakeNext(&message_)) {
+      Open(/*message=*/true);
       writing_ = true;
       write_began_ = std::chrono::steady_clock::now();
       this->StartWrite(&message_);
     } else if (final_.has_value() && !dropping_) {
+      Open(/*message=*/false);
       finished_ = true;
       this->Finish(*final_);
     }
@@ -87,9 +93,14 @@ class StreamReactor : public grpc::ServerWriteReactor<Response> {
   std::mutex mutex_;
 
  private:
+  void Open(bool message) {
+    if (!std::exchange(opened_, true)) Opening(message);
+  }
+
   std::shared_ptr<StreamReactor> self_;
   Response message_;                   // on its way while writing_
   std::optional<grpc::Status> final_;  // set once
+  bool opened_ = false;
   bool writing_ = false;
   std::chrono::steady_clock::time_point write_began_;  // while writing_
   bool broken_ = false;  // the client is gone: nothing more can be written

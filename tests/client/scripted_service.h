@@ -64,12 +64,17 @@ class ScriptedService : public v1::DecodeService::Service,
     last_request_id = id == context->client_metadata().end()
                           ? ""
                           : std::string(id->second.data(), id->second.size());
-    context->AddInitialMetadata("x-request-id", last_request_id.empty() ? "made" : last_request_id);
+    const std::string returned = last_request_id.empty() ? "made" : last_request_id;
+    // As the servers do it where a call fails before its first message.
+    if (request->text() == "invalid") {
+      context->AddTrailingMetadata("x-request-id", returned);
+      return Invalid();
+    }
+    context->AddInitialMetadata("x-request-id", returned);
     std::string text = request->text();
     for (const auto& message : request->chat().messages()) {
       text += (text.empty() ? "" : "|") + message.content();
     }
-    if (text == "invalid") return Invalid();
     if (text == "full") return Full();
     if (text == "long") {
       for (int i = 0; i < 1000000; ++i) {

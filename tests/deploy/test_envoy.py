@@ -279,6 +279,33 @@ def whole(request, context):
     yield decode.GenerateResponse(complete={})
 
 
+@pytest.mark.parametrize("method", ["Generate", "CreateContext"])
+def test_what_a_server_refuses_goes_to_another_replica(tmp_path, method):
+    """One has room for the prompt, the other refuses it."""
+    model = write_tiny_llama(tmp_path / "tiny.gguf")
+    common = {"model": model, "threads": 1, "calibration": "off", "compute": "fp32", **PLAIN}
+    replicas = []
+    try:
+        for name, memory in (("small", "1MiB"), ("large", "64MiB")):
+            (tmp_path / name).mkdir()
+            options = {"kv_memory": memory, "profile_dir": tmp_path / name / "profiles", **common}
+            replicas.append(Server(program("ripplekv-server"), tmp_path / name / "log", **options))
+        with Envoy(ENVOY, tmp_path, [replica.address for replica in replicas], replicas[0].address) as envoy:
+            wait_until(lambda: envoy.healthy("decode") == 2)
+            client = Behind(envoy.address)
+            fields = {"token_ids": {"ids": [65] * 900}, "kv": {"size": {"full": {}}}}
+            for _ in range(8):
+                if method == "Generate":
+                    generate(client, **fields, stopping={"max_tokens": 124, "ignore_eos": True})
+                else:
+                    client.decode.CreateContext(stubs().decode.CreateContextRequest(**fields), timeout=20)
+            refused = replicas[0].metrics()[f'ripplekv_requests_total{{code="RESOURCE_EXHAUSTED",method="{method}"}}']
+            assert 0 < refused == envoy.counter("cluster.decode.upstream_rq_retry")
+    finally:
+        for replica in replicas:
+            replica.stop()
+
+
 @pytest.mark.parametrize("code", ["RESOURCE_EXHAUSTED", "UNAVAILABLE"])
 def test_a_refusal_before_the_first_byte_goes_to_another_replica(tmp_path, code):
     refusing = Fake(lambda request, context: context.abort(grpc.StatusCode[code], "full"))

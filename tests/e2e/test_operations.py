@@ -364,11 +364,46 @@ def test_request_ids(server):
     failed = server.decode.Generate(stubs().decode.GenerateRequest(), metadata=[("x-request-id", "failed-one")])
     with pytest.raises(grpc.RpcError):
         list(failed)
-    assert dict(failed.initial_metadata())["x-request-id"] == "failed-one"
+    assert dict(failed.trailing_metadata())["x-request-id"] == "failed-one"
+    assert "x-request-id" not in dict(failed.initial_metadata())
     wait_until(lambda: "failed-one" in server.log_text())
     logged = {e["request_id"]: e["code"] for e in server.events("call")}
     assert logged["from-the-field"] == logged["unary-one"] == "OK"
     assert logged["failed-one"] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("method", ["Generate", "Score", "CreateContext", "GetContext", "Tokenize", "CalibrateModel"])
+def test_refusals_are_tried_again_by_grpcs_own_policy(server, method):
+    """Only a refusal that is all trailers may be: gRPC takes any header for the beginning of an answer."""
+    service = "CalibrationService" if method == "CalibrateModel" else "DecodeService"
+    codes = ["INVALID_ARGUMENT", "FAILED_PRECONDITION"]
+    policy = {
+        "maxAttempts": 3,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.02s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": codes,
+    }
+    config = {"methodConfig": [{"name": [{"service": f"ripplekv.v1.{service}"}], "retryPolicy": policy}]}
+    empty = {"CalibrateModel": stubs().calibration.CalibrateModelRequest()}.get(method)
+    empty = getattr(stubs().decode, f"{method}Request")() if empty is None else empty
+
+    def refusals():
+        found = server.metrics()
+        return sum(found.get(f'ripplekv_requests_total{{code="{code}",method="{method}"}}', 0) for code in codes)
+
+    before = refusals()
+    with grpc.insecure_channel(server.address, options=[("grpc.service_config", json.dumps(config))]) as channel:
+        stub = {
+            "DecodeService": stubs().decode_grpc.DecodeServiceStub,
+            "CalibrationService": stubs().calibration_grpc.CalibrationServiceStub,
+        }[service](channel)
+        with pytest.raises(grpc.RpcError) as refused:
+            answer = getattr(stub, method)(empty, timeout=20, metadata=[("x-request-id", "tried-thrice")])
+            list(answer)
+    assert refused.value.code().name in codes
+    assert dict(refused.value.trailing_metadata())["x-request-id"] == "tried-thrice"
+    wait_until(lambda: refusals() == before + 3)
 
 
 # --- Metrics and logs ---------------------------------------------------------------------------------------------

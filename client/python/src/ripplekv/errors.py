@@ -114,7 +114,9 @@ def explain_handshake(tls: bool, message: str) -> str:
 def error_of(error: grpc.RpcError, address: str, tls: bool = False) -> RippleKVError:
     """What is raised in place of grpc's own error. `error` is a finished call."""
     code, message = error.code(), error.details() or ""
-    request_id = next((str(v) for k, v in error.initial_metadata() or () if k == "x-request-id"), "")
+    # In the trailers where the call failed before its first message.
+    metadata = [*(error.initial_metadata() or ()), *(error.trailing_metadata() or ())]
+    request_id = next((str(v) for k, v in metadata if k == "x-request-id"), "")
     violations: list[FieldViolation] = []
     retry, resource = None, ("", "")
     answered = False
