@@ -104,11 +104,12 @@ absl::Status CalibrateStream::Begin(const std::shared_ptr<CalibrateStream>& self
 }
 
 void CalibrateStream::OnStarted(const CalibrationStarted& started) {
-  observers_.log->Info("calibration_started",
-                       {{"job_id", started.job_id},
-                        {"profile_id", started.profile_id},
-                        {"examples", started.settings.examples + started.settings.sizes.examples},
-                        {"joined", started.joined}});
+  observers_.log->Info(
+      "calibration_started",
+      record_.Fields({{"job_id", started.job_id},
+                      {"profile_id", started.profile_id},
+                      {"examples", started.settings.examples + started.settings.sizes.examples},
+                      {"joined", started.joined}}));
   const std::lock_guard lock(mutex_);
   started_ = StartedToProto(started);
   Advance();
@@ -170,7 +171,7 @@ bool CalibrateStream::TakeNext(v1::CalibrateModelResponse* message) {
 }
 
 void CalibrateStream::Ended(const grpc::Status& status) {
-  record_.End(status.error_code(), status.error_message(), /*notable=*/true);
+  record_.End(status.error_code(), status.error_message());
 }
 
 }  // namespace ripplekv

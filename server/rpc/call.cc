@@ -19,14 +19,6 @@ absl::Status CheckRequestId(absl::string_view field, absl::string_view id) {
                           kMaxRequestIdBytes, " printable ASCII characters without spaces"));
 }
 
-std::string NewRequestId() {
-  thread_local std::mt19937_64 random([] {
-    std::random_device device;
-    return (uint64_t{device()} << 32) | device();
-  }());
-  return absl::StrFormat("%016x%016x", random(), random());
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> RequestIdOf(const grpc::CallbackServerContext& context,
@@ -42,7 +34,15 @@ absl::StatusOr<std::string> RequestIdOf(const grpc::CallbackServerContext& conte
     if (absl::Status status = CheckRequestId(key, id); !status.ok()) return status;
     return id;
   }
-  return NewRequestId();
+  return RandomId();
+}
+
+std::string RandomId() {
+  thread_local std::mt19937_64 random([] {
+    std::random_device device;
+    return (uint64_t{device()} << 32) | device();
+  }());
+  return absl::StrFormat("%016x%016x", random(), random());
 }
 
 std::optional<std::chrono::steady_clock::time_point> DeadlineOf(

@@ -17,6 +17,9 @@ namespace ripplekv {
 absl::StatusOr<std::string> RequestIdOf(const grpc::CallbackServerContext& context,
                                         absl::string_view field);
 
+// 128 random bits, 32 lower-case hexadecimal digits; not for what must not be guessed.
+std::string RandomId();
+
 // When the caller stops waiting; unset for never.
 std::optional<std::chrono::steady_clock::time_point> DeadlineOf(
     const grpc::CallbackServerContext& context);

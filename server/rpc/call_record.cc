@@ -1,5 +1,7 @@
 #include "server/rpc/call_record.h"
 
+#include "server/rpc/trace_context.h"
+
 namespace ripplekv {
 namespace {
 
@@ -12,6 +14,7 @@ CallRecord::CallRecord(grpc::CallbackServerContext* context, const Observers& ob
     : context_(context),
       observers_(observers),
       method_(method),
+      trace_id_(TraceIdOf(*context)),
       caller_("unauthenticated") {
   absl::StatusOr<std::string> id = RequestIdOf(*context, field);
   if (id.ok()) {
@@ -36,24 +39,24 @@ void CallRecord::SendRequestId(bool answered) {
   }
 }
 
-void CallRecord::End(grpc::StatusCode code, const std::string& message, bool notable,
-                     Log::Fields more) {
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+double CallRecord::SecondsSinceArrival() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+Log::Fields CallRecord::Fields(Log::Fields more) const {
+  Log::Fields fields = {{"request_id", request_id_}, {"trace_id", trace_id_}, {"caller", caller_}};
+  fields.insert(fields.end(), more.begin(), more.end());
+  return fields;
+}
+
+void CallRecord::End(grpc::StatusCode code, const std::string& message, Log::Fields more) {
+  const double seconds = SecondsSinceArrival();
   const std::string name = absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
   observers_.metrics->OnCall(method_, name, seconds);
-  Log::Fields fields = {{"method", method_},
-                        {"request_id", request_id_},
-                        {"caller", caller_},
-                        {"code", name},
-                        {"seconds", seconds}};
+  Log::Fields fields = Fields({{"method", method_}, {"code", name}, {"seconds", seconds}});
   if (code != grpc::StatusCode::OK) fields.emplace_back("error", message);
   fields.insert(fields.end(), more.begin(), more.end());
-  if (code == grpc::StatusCode::OK && !notable) {
-    observers_.log->Debug("call", std::move(fields));
-  } else {
-    observers_.log->Info("call", std::move(fields));
-  }
+  observers_.log->Info("call", std::move(fields));
 }
 
 }  // namespace ripplekv

@@ -23,8 +23,9 @@ struct Observers {
   const Access* access = nullptr;
 };
 
-// One call from its arrival to its end: its request id, which the caller gets in metadata, its line
-// in the log and its place in the metrics.
+// One call from its arrival to its end: its request id, which the caller gets in metadata, the
+// trace it belongs to, its line in the log (the access log: one "call" a call) and its place in the
+// metrics.
 class CallRecord {
  public:
   // `method` without package, e.g. "Generate"; a string literal. `field`: the message's own
@@ -38,15 +39,18 @@ class CallRecord {
   const std::string& request_id() const { return request_id_; }
   // Access::CallerOf; "unauthenticated" where that is nobody.
   const std::string& caller() const { return caller_; }
+  double SecondsSinceArrival() const;
+  // What every line of the log about this call starts with, `more` after it: request_id, trace_id,
+  // caller.
+  Log::Fields Fields(Log::Fields more = {}) const;
 
   // Once, before a stream's first message or the status of a call without any: adds the request id
   // to the initial metadata where the call is `answered`, else to the trailing. A refusal is then
   // all trailers, which is what lets gRPC's clients and proxies try the call again.
   void SendRequestId(bool answered);
 
-  // Once, at the end. OK at level debug unless `notable`; `more` is added to the line.
-  void End(grpc::StatusCode code, const std::string& message, bool notable = false,
-           Log::Fields more = {});
+  // Once, at the end. `more` is added to the line.
+  void End(grpc::StatusCode code, const std::string& message, Log::Fields more = {});
 
  private:
   grpc::CallbackServerContext* const context_;  // of use until the call's status is sent
@@ -54,6 +58,7 @@ class CallRecord {
   const char* const method_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::string request_id_;
+  const std::string trace_id_;
   std::string caller_;
   absl::Status status_;
 };

@@ -5,6 +5,7 @@
 #include "server/engine/context_registry.h"
 #include "server/rpc/call.h"
 #include "server/rpc/context_convert.h"
+#include "server/rpc/usage_convert.h"
 
 namespace ripplekv {
 
@@ -42,7 +43,8 @@ void ContextCall::OnComplete(ContextInfo context) {
                        std::chrono::system_clock::now(), response_->mutable_context());
       },
       {{"context_id", context.id},
-       {"tokens", context.tokens},
+       {"prompt_tokens", context.tokens},
+       {"kept_positions", KeptPositions(context.layers)},
        {"kv_bytes", context.kv_bytes},
        {"full_kv_bytes", context.full_kv_bytes}});
 }

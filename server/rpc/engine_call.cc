@@ -61,7 +61,7 @@ void EngineCall::OnDone() {
     summary = std::move(summary_);
     status = *final_;  // set before Finish
   }
-  record_.End(status.error_code(), status.error_message(), /*notable=*/true, std::move(summary));
+  record_.End(status.error_code(), status.error_message(), std::move(summary));
   const std::shared_ptr<EngineCall> last = std::move(self_);
 }
 

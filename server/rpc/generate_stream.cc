@@ -10,6 +10,7 @@
 #include "server/rpc/generate_convert.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/status.h"
+#include "server/rpc/usage_convert.h"
 
 namespace ripplekv {
 namespace {
@@ -67,6 +68,8 @@ void GenerateStream::OnTokens(TokenChunk chunk) {
   const std::lock_guard lock(mutex_);
   if (last_token_.has_value()) longest_gap_ = std::max(longest_gap_, now - *last_token_);
   last_token_ = now;
+  if (output_tokens_ == 0) first_token_seconds_ = record_.SecondsSinceArrival();
+  output_tokens_ += static_cast<int64_t>(chunk.token_ids.size());
   if (waiting_.empty() ||
       waiting_.back().token_ids.size() + chunk.token_ids.size() > kMaxChunkTokens) {
     waiting_.push_back(std::move(chunk));
@@ -85,9 +88,11 @@ void GenerateStream::OnComplete(Completion completion) {
   summary_ = {{"prompt_tokens", completion.usage.prompt_tokens},
               {"output_tokens", completion.usage.completion_tokens},
               {"context_tokens", completion.usage.context_tokens},
+              {"kept_positions", KeptPositions(completion.cache.layers)},
               {"kv_bytes", completion.cache.kept_bytes},
               {"full_kv_bytes", completion.cache.full_bytes},
               {"queue_seconds", completion.timings.queue_seconds},
+              {"first_token_seconds", first_token_seconds_},
               {"prefill_seconds", completion.timings.prefill_seconds},
               {"decode_seconds", completion.timings.decode_seconds},
               {"stall_seconds", std::chrono::duration<double>(longest_gap_).count()}};
@@ -116,8 +121,7 @@ void GenerateStream::DropIfStuck(std::chrono::steady_clock::time_point oldest) {
   cancelled_ = true;
   if (handle_ != nullptr) handle_->Cancel();
   observers_.metrics->OnSlowReaderDropped();
-  observers_.log->Warning("slow_reader_dropped",
-                          {{"request_id", record_.request_id()}, {"caller", record_.caller()}});
+  observers_.log->Warning("slow_reader_dropped", record_.Fields());
   Drop(grpc::Status(grpc::StatusCode::CANCELLED,
                     "the client took none of its messages for --slow-reader-timeout"),
        context_, lock);
@@ -148,8 +152,11 @@ void GenerateStream::Ended(const grpc::Status& status) {
     const std::lock_guard lock(mutex_);
     handle_.reset();
     summary = std::move(summary_);
+    if (summary.empty() && output_tokens_ > 0) {  // it began, and did not complete
+      summary = {{"output_tokens", output_tokens_}, {"first_token_seconds", first_token_seconds_}};
+    }
   }
-  record_.End(status.error_code(), status.error_message(), /*notable=*/true, std::move(summary));
+  record_.End(status.error_code(), status.error_message(), std::move(summary));
 }
 
 }  // namespace ripplekv

@@ -58,7 +58,9 @@ class GenerateStream final : public StreamReactor<v1::GenerateResponse>,
   // Of the stall: the longest wait of one token for the next.
   std::optional<std::chrono::steady_clock::time_point> last_token_;
   std::chrono::steady_clock::duration longest_gap_{0};
-  Log::Fields summary_;  // of a completed request, for the log
+  int64_t output_tokens_ = 0;       // so far
+  double first_token_seconds_ = 0;  // from the call's arrival, where there is one
+  Log::Fields summary_;             // of a completed request, for the log
 };
 
 }  // namespace ripplekv

@@ -5,6 +5,7 @@
 #include "server/rpc/call.h"
 #include "server/rpc/context_queries.h"
 #include "server/rpc/score_convert.h"
+#include "server/rpc/usage_convert.h"
 
 namespace ripplekv {
 
@@ -41,8 +42,9 @@ void ScoreCall::OnComplete(ScoreResult result) {
       },
       {{"prompt_tokens", result.usage.prompt_tokens},
        {"context_tokens", result.usage.context_tokens},
+       {"kept_positions", KeptPositions(result.cache.layers)},
        {"continuations", result.continuations.size()},
-       {"continuation_tokens", result.usage.completion_tokens},
+       {"output_tokens", result.usage.completion_tokens},
        {"queue_seconds", result.timings.queue_seconds},
        {"prefill_seconds", result.timings.prefill_seconds},
        {"decode_seconds", result.timings.decode_seconds}});

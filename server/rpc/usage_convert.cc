@@ -4,6 +4,12 @@
 
 namespace ripplekv {
 
+int64_t KeptPositions(const std::vector<LayerUsage>& layers) {
+  int64_t sum = 0;
+  for (const LayerUsage& layer : layers) sum += layer.positions;
+  return sum;
+}
+
 void UsageToProto(const Usage& usage, v1::Usage* proto) {
   proto->set_prompt_tokens(static_cast<int32_t>(usage.prompt_tokens));
   proto->set_output_tokens(static_cast<int32_t>(usage.completion_tokens));

@@ -9,6 +9,9 @@
 
 namespace ripplekv {
 
+// Per KV head, summed over layers.
+int64_t KeptPositions(const std::vector<LayerUsage>& layers);
+
 // What requests took, as every answer tells it.
 void UsageToProto(const Usage& usage, v1::Usage* proto);
 void LayersToProto(const std::vector<LayerUsage>& layers,

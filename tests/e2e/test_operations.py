@@ -580,10 +580,6 @@ def test_log_lines(server, start, model_path):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["time"])
         assert event["level"] in ("debug", "info", "warning", "error")
         assert re.fullmatch(r"[a-z_]+", event["event"])
-    (call,) = [e for e in server.events("call") if e["request_id"] == "log-line-1"]
-    assert call["method"] == "Generate" and call["code"] == "OK" and call["caller"] == "anonymous"
-    assert call["prompt_tokens"] == 3 and call["output_tokens"] == 5
-    assert call["seconds"] > 0 and call["kv_bytes"] > 0
     (loaded,) = server.events("model_loaded")
     assert loaded["layers"] == LAYERS and loaded["context"] == CONTEXT
     (options,) = server.events("options")
@@ -598,6 +594,78 @@ def test_log_lines(server, start, model_path):
     wait_until(lambda: "in-text" in text_server.log_text())
     for line in text_server.log_text().splitlines():
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (debug|info|warning|error) [a-z_]+( |$)", line), line
+
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+def access_line(server, request_id):
+    """The line of the call; there is one."""
+    lines = wait_until(lambda: [e for e in server.events("call") if e["request_id"] == request_id], 10, request_id)
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_the_access_log(start):
+    server = start(log_format="json", min_positions=0)
+    decode = stubs().decode
+    header = [("traceparent", f"00-{TRACE}-{PARENT}-01"), ("x-request-id", "whole")]
+    request = decode.GenerateRequest(text="One two", stopping=SHORT)
+    complete = list(server.decode.Generate(request, metadata=header, timeout=20))[-1].complete
+    line = access_line(server, "whole")
+    assert line["level"] == "info" and line["trace_id"] == TRACE and line["caller"] == "anonymous"
+    assert line["method"] == "Generate" and line["code"] == "OK" and "error" not in line
+    assert line["prompt_tokens"] == complete.usage.prompt_tokens == 7 and line["output_tokens"] == 5
+    assert line["kept_positions"] == sum(layer.positions_kept for layer in complete.cache.layers) == 7 * LAYERS
+    assert 0 <= line["queue_seconds"] <= line["first_token_seconds"] <= line["seconds"]
+
+    # Every call has one: unary ones, refused ones, and those that their caller leaves.
+    server.decode.GetModel(decode.GetModelRequest(), metadata=[("x-request-id", "unary")], timeout=20)
+    assert access_line(server, "unary")["method"] == "GetModel"
+    with pytest.raises(grpc.RpcError):
+        generate(server, request_id="refused")
+    refused = access_line(server, "refused")
+    assert refused["code"] == "INVALID_ARGUMENT" and refused["error"] and "output_tokens" not in refused
+    left = server.decode.Generate(decode.GenerateRequest(text="x", stopping=ENDLESS, request_id="left"), timeout=20)
+    next(left)
+    left.cancel()
+    left = access_line(server, "left")
+    assert left["code"] == "CANCELLED" and 0 < left["output_tokens"] < 30000
+    assert 0 < left["first_token_seconds"] <= left["seconds"]
+    scored = decode.ScoreRequest(text="One", continuations=[{"text": " two"}], request_id="scored")
+    server.decode.Score(scored, timeout=20)
+    assert access_line(server, "scored")["output_tokens"] == 4
+    made = decode.CreateContextRequest(text="One two", request_id="made")
+    server.decode.CreateContext(made, timeout=20)
+    assert access_line(server, "made")["kept_positions"] == 7 * LAYERS
+
+
+def test_a_malformed_traceparent_starts_a_trace(start):
+    server = start(log_format="json")
+    right = f"00-{TRACE}-{PARENT}-01"
+    wrong = {
+        "none": [],
+        "zeros": [("traceparent", f"00-{'0' * 32}-{PARENT}-01")],
+        "upper-case": [("traceparent", right.upper())],
+        "cut": [("traceparent", right[:-1])],
+    }
+    traces = []
+    for name, metadata in wrong.items():
+        metadata = [*metadata, ("x-request-id", name)]
+        server.decode.GetModel(stubs().decode.GetModelRequest(), metadata=metadata, timeout=20)
+        traces.append(access_line(server, name)["trace_id"])
+    assert all(re.fullmatch(r"[0-9a-f]{32}", trace) for trace in traces)
+    assert len(set(traces)) == len(wrong) and TRACE not in traces
+
+
+def test_every_line_of_a_call_has_its_trace(start):
+    server = start("ripplekv-calibration-server", log_format="json", calibration_examples=1, calibration_prefix=64)
+    header = [("traceparent", f"00-{TRACE}-{PARENT}-00"), ("x-request-id", "measure")]
+    request = stubs().calibration.CalibrateModelRequest()
+    assert list(server.calibration.CalibrateModel(request, metadata=header, timeout=60))[-1].complete.profile.profile_id
+    (started,) = server.events("calibration_started")
+    for line in (started, access_line(server, "measure")):
+        assert line["trace_id"] == TRACE and line["request_id"] == "measure"
 
 
 # --- Options ------------------------------------------------------------------------------------------------------
