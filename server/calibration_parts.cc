@@ -29,8 +29,10 @@ absl::StatusOr<std::shared_ptr<ProfileStore>> OpenStore(const std::string& direc
                                            {"reason", problem.reason},
                                            {"set_aside_as", problem.set_aside_as}});
   }
-  metrics->SetProfileStoreProblems(static_cast<int64_t>(problems.size()));
-  return std::shared_ptr<ProfileStore>(*std::move(store));
+  std::shared_ptr<ProfileStore> shared = *std::move(store);
+  metrics->SetProfileStoreProblems(
+      [shared] { return static_cast<int64_t>(shared->problems().size()); });
+  return shared;
 }
 
 absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& options,
@@ -72,7 +74,6 @@ absl::StatusOr<std::unique_ptr<PlanKeeper>> MakePlans(const ServerOptions& optio
   } else if (!absl::IsNotFound(stored.status())) {
     log->Warning("profile_not_read", {{"error", stored.status().message()}});
   }
-  metrics->SetProfileStoreProblems(static_cast<int64_t>(store.problems().size()));
   return plans;
 }
 

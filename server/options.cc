@@ -436,8 +436,8 @@ void Print(ServerOptions& options, absl::string_view option, std::string text) {
 void ResolveDefaults(const CLI::App& app, ServerOptions& options) {
   if (app.get_option("--kv-type")->empty() && options.compute == "fp32") {
     options.kv_type = "compute";
-    Print(options, "kv-type", options.kv_type);
   }
+  Print(options, "kv-type", options.kv_type);
   if (app.get_option("--calibration-damage")->empty()) {
     options.calibration_damage = std::min(options.calibration_damage, options.calibration_examples);
     Print(options, "calibration-damage", absl::StrCat(options.calibration_damage));
@@ -554,6 +554,7 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
     return std::nullopt;
   }
   if (options.threads == 0) options.threads = AvailableThreads();
+  Print(options, "threads", absl::StrCat(options.threads));
   return options;
 }
 

@@ -100,6 +100,7 @@ void EngineMemory::FillStats(EngineStats& stats) const {
   stats.kv_used_bytes = arena_->used_bytes();
   stats.kv_reserved_bytes = arena_->reserved_bytes();
   stats.prefill_layer_bytes = arena_->prefill_layer_used_bytes();
+  stats.pages = arena_->pages();
   stats.free_pages = arena_->available_pages();
   stats.work_total_bytes = work_.total_bytes();
   stats.work_reserved_bytes = work_.reserved_bytes();

@@ -72,6 +72,7 @@ struct EngineStats {
   size_t kv_used_bytes = 0;        // pages in use and the prefill layer
   size_t kv_reserved_bytes = 0;    // promised to running requests, not yet used
   size_t prefill_layer_bytes = 0;  // of kv_used_bytes
+  int64_t pages = 0;               // of the arena
   int64_t free_pages = 0;          // neither used nor reserved
   size_t work_total_bytes = 0;     // --work-memory
   size_t work_reserved_bytes = 0;

@@ -1,7 +1,11 @@
 #include "server/observe/metrics.h"
 
 #include <prometheus/text_serializer.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +72,14 @@ const char* NameOf(StepRecord::Slice slice) {
   return "none";
 }
 
+// Absent without /proc.
+std::optional<double> ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0;  // pages
+  if (!(file >> all >> resident)) return std::nullopt;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
 prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry, const char* name,
                                                    const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
@@ -122,6 +134,7 @@ Metrics::Metrics(const BuildInfo& build)
                          "KV memory promised to running requests and not yet in use.")),
       kv_prefill_(Gauge("ripplekv_kv_prefill_bytes",
                         "Of the KV memory in use, the full layer of a prefill at work.")),
+      kv_pages_(Gauge("ripplekv_kv_pages", "KV pages of the arena.")),
       kv_free_pages_(Gauge("ripplekv_kv_free_pages", "KV pages neither used nor promised.")),
       work_memory_(Gauge("ripplekv_work_memory_bytes", "Memory for activations of prompts.")),
       work_reserved_(Gauge("ripplekv_work_reserved_bytes",
@@ -135,6 +148,7 @@ Metrics::Metrics(const BuildInfo& build)
       store_problems_(
           Gauge("ripplekv_profile_store_problems",
                 "Files in the profile directory that are damaged or foreign and not used.")),
+      resident_memory_(Gauge("process_resident_memory_bytes", "Resident memory size in bytes.")),
       contexts_evicted_(Counter("ripplekv_contexts_evicted_total",
                                 "Contexts forgotten because others needed the memory.")),
       contexts_expired_(Counter("ripplekv_contexts_expired_total",
@@ -144,6 +158,8 @@ Metrics::Metrics(const BuildInfo& build)
                            "Layers of sequences compacted because decoding reached the cap.")),
       calibration_slices_(Counter("ripplekv_calibration_slices_total",
                                   "Slices of calibrations that the engine ran.")),
+      fetch_failures_(Counter("ripplekv_profile_fetch_failures_total",
+                              "Times that a calibration server gave no profile.")),
       slow_readers_(Counter("ripplekv_slow_readers_dropped_total",
                             "Clients dropped because they took none of their messages.")),
       prompt_tokens_(Counter("ripplekv_prompt_tokens_total",
@@ -187,6 +203,9 @@ Metrics::Metrics(const BuildInfo& build)
             {"libtorch", build.libtorch},
             {"compute", build.compute}})
       .Set(1);
+  Gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.")
+      .Set(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+               .count());
   for (const char* outcome : {"measured", "stored", "failed", "cancelled", "fetched"})
     calibrations_.Add({{"outcome", outcome}});
   for (const RefusalReason reason : {RefusalReason::kInvalid, RefusalReason::kTooLarge,
@@ -219,6 +238,16 @@ void Metrics::SetCalibrationState(std::function<CalibrationState()> state) {
   calibration_ = std::move(state);
 }
 
+void Metrics::SetProfileStoreProblems(std::function<int64_t()> problems) {
+  const std::lock_guard lock(mutex_);
+  problems_ = std::move(problems);
+}
+
+void Metrics::DeclareMethod(absl::string_view method) {
+  for (const char* code : {"OK", "INTERNAL"})
+    requests_.Add({{"method", std::string(method)}, {"code", code}});
+}
+
 void Metrics::OnCall(absl::string_view method, absl::string_view code, double seconds) {
   const Labels labels = {{"method", std::string(method)}};
   requests_.Add({{"method", std::string(method)}, {"code", std::string(code)}}).Increment();
@@ -237,9 +266,7 @@ void Metrics::OnCalibration(absl::string_view outcome, double seconds) {
   if (outcome == "measured") calibration_duration_.Observe(seconds);
 }
 
-void Metrics::SetProfileStoreProblems(int64_t problems) {
-  store_problems_.Set(static_cast<double>(problems));
-}
+void Metrics::OnProfileFetchFailure() { fetch_failures_.Increment(); }
 
 void Metrics::OnStall(double seconds) { stall_.Observe(seconds); }
 
@@ -295,6 +322,7 @@ void Metrics::ShowEngine(const EngineStats& stats) {
   kv_used_.Set(static_cast<double>(stats.kv_used_bytes));
   kv_reserved_.Set(static_cast<double>(stats.kv_reserved_bytes));
   kv_prefill_.Set(static_cast<double>(stats.prefill_layer_bytes));
+  kv_pages_.Set(static_cast<double>(stats.pages));
   kv_free_pages_.Set(static_cast<double>(stats.free_pages));
   work_memory_.Set(static_cast<double>(stats.work_total_bytes));
   work_reserved_.Set(static_cast<double>(stats.work_reserved_bytes));
@@ -320,6 +348,8 @@ void Metrics::Refresh() {
     calibration_running_.Set(state.running ? 1 : 0);
     calibration_progress_.Set(state.running ? state.fraction : 0);
   }
+  if (problems_) store_problems_.Set(static_cast<double>(problems_()));
+  if (const auto bytes = ResidentBytes(); bytes.has_value()) resident_memory_.Set(*bytes);
 }
 
 std::string Metrics::Scrape() {

@@ -32,7 +32,8 @@ struct CalibrationState {
   double fraction = 0;
 };
 
-// Everything that /metrics shows. Names start with ripplekv_, units are base units, labels come
+// Everything that /metrics shows. Names start with ripplekv_, or with process_ where Prometheus'
+// own clients have the same; units are base units, labels come
 // from fixed small sets (method, status code, reason, slice, layer). Thread-safe.
 class Metrics final : public EngineObserver {
  public:
@@ -42,7 +43,11 @@ class Metrics final : public EngineObserver {
   // values.
   void SetEngineStats(std::function<EngineStats()> stats);
   void SetCalibrationState(std::function<CalibrationState()> state);
+  void SetProfileStoreProblems(std::function<int64_t()> problems);
 
+  // A method that may be called: its series are there from now on, for OK and INTERNAL, so that the
+  // first failure is a change.
+  void DeclareMethod(absl::string_view method);
   // A call is over. `method` without package, `code` as gRPC spells it ("OK", "INVALID_ARGUMENT").
   void OnCall(absl::string_view method, absl::string_view code, double seconds);
   void SetServing(bool serving);
@@ -51,7 +56,8 @@ class Metrics final : public EngineObserver {
   // outcome: "measured", "stored", "fetched", "failed", "cancelled". Seconds count for "measured"
   // only.
   void OnCalibration(absl::string_view outcome, double seconds);
-  void SetProfileStoreProblems(int64_t problems);
+  // A calibration server gave no profile.
+  void OnProfileFetchFailure();
 
   // The longest wait of one token for the next in a request that has ended.
   void OnStall(double seconds);
@@ -98,6 +104,7 @@ class Metrics final : public EngineObserver {
   prometheus::Gauge& kv_used_;
   prometheus::Gauge& kv_reserved_;
   prometheus::Gauge& kv_prefill_;
+  prometheus::Gauge& kv_pages_;
   prometheus::Gauge& kv_free_pages_;
   prometheus::Gauge& work_memory_;
   prometheus::Gauge& work_reserved_;
@@ -106,11 +113,13 @@ class Metrics final : public EngineObserver {
   prometheus::Gauge& calibration_running_;
   prometheus::Gauge& calibration_progress_;
   prometheus::Gauge& store_problems_;
+  prometheus::Gauge& resident_memory_;
   prometheus::Counter& contexts_evicted_;
   prometheus::Counter& contexts_expired_;
   prometheus::Counter& admitted_;
   prometheus::Counter& compactions_;
   prometheus::Counter& calibration_slices_;
+  prometheus::Counter& fetch_failures_;
   prometheus::Counter& slow_readers_;
   prometheus::Counter& prompt_tokens_;
   prometheus::Counter& output_tokens_;
@@ -129,6 +138,7 @@ class Metrics final : public EngineObserver {
   std::mutex mutex_;  // guards what follows and Scrape
   std::function<EngineStats()> stats_;
   std::function<CalibrationState()> calibration_;
+  std::function<int64_t()> problems_;
 };
 
 }  // namespace ripplekv

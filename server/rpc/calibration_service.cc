@@ -8,6 +8,14 @@
 
 namespace ripplekv {
 
+CalibrationService::CalibrationService(const Slot<CalibrationBackend>* backend,
+                                       const Observers& observers)
+    : backend_(backend), observers_(observers) {
+  DeclareMethods(
+      *v1::CalibrateModelRequest::descriptor()->file()->FindServiceByName("CalibrationService"),
+      observers.metrics);
+}
+
 grpc::ServerWriteReactor<v1::CalibrateModelResponse>* CalibrationService::CalibrateModel(
     grpc::CallbackServerContext* context, const v1::CalibrateModelRequest* request) {
   auto stream = std::make_shared<CalibrateStream>(context, observers_);

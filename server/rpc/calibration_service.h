@@ -29,8 +29,7 @@ struct CalibrationBackend {
 class CalibrationService final : public v1::CalibrationService::CallbackService {
  public:
   // Both outlive the service.
-  CalibrationService(const Slot<CalibrationBackend>* backend, const Observers& observers)
-      : backend_(backend), observers_(observers) {}
+  CalibrationService(const Slot<CalibrationBackend>* backend, const Observers& observers);
 
   grpc::ServerWriteReactor<v1::CalibrateModelResponse>* CalibrateModel(
       grpc::CallbackServerContext* context, const v1::CalibrateModelRequest* request) override;

@@ -9,6 +9,11 @@ constexpr char kRequestIdKey[] = "x-request-id";
 
 }  // namespace
 
+void DeclareMethods(const google::protobuf::ServiceDescriptor& service, Metrics* metrics) {
+  for (int i = 0; i < service.method_count(); ++i)
+    metrics->DeclareMethod(service.method(i)->name());
+}
+
 CallRecord::CallRecord(grpc::CallbackServerContext* context, const Observers& observers,
                        const char* method, absl::string_view field)
     : context_(context),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <google/protobuf/descriptor.h>
 #include <grpcpp/server_context.h>
 
 #include <chrono>
@@ -22,6 +23,9 @@ struct Observers {
   Metrics* metrics = nullptr;
   const Access* access = nullptr;
 };
+
+// Has the metrics show the methods of a service from the start.
+void DeclareMethods(const google::protobuf::ServiceDescriptor& service, Metrics* metrics);
 
 // One call from its arrival to its end: its request id, which the caller gets in metadata, the
 // trace it belongs to, its line in the log (the access log: one "call" a call) and its place in the

@@ -61,6 +61,13 @@ absl::Status DetokenizeIds(const Tokenizer& tokenizer, const v1::DetokenizeReque
 
 }  // namespace
 
+DecodeService::DecodeService(const Slot<DecodeBackend>* backend, const Observers& observers,
+                             std::chrono::milliseconds slow_reader_timeout)
+    : backend_(backend), observers_(observers), watch_(slow_reader_timeout) {
+  DeclareMethods(*v1::GenerateRequest::descriptor()->file()->FindServiceByName("DecodeService"),
+                 observers.metrics);
+}
+
 grpc::ServerWriteReactor<v1::GenerateResponse>* DecodeService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
   auto stream = std::make_shared<GenerateStream>(context, observers_, request->request_id());

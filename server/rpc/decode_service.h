@@ -16,8 +16,7 @@ class DecodeService final : public v1::DecodeService::CallbackService {
   // Backend and observers outlive the service. A client that takes none of its messages for
   // `slow_reader_timeout` is dropped.
   DecodeService(const Slot<DecodeBackend>* backend, const Observers& observers,
-                std::chrono::milliseconds slow_reader_timeout)
-      : backend_(backend), observers_(observers), watch_(slow_reader_timeout) {}
+                std::chrono::milliseconds slow_reader_timeout);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;

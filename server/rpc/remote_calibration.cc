@@ -70,6 +70,7 @@ void RemoteCalibration::Run() {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
+    observers_.metrics->OnProfileFetchFailure();
     // The same trouble again is no news.
     if (error != last_error) {
       observers_.log->Warning("calibration_server_failed",

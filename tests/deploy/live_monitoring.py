@@ -325,6 +325,7 @@ def live(check, options):
     check.targets_changed()
     check.expect("RippleKVProfileStoreProblems", "a file that is none of the store's in the profile directory")
     check.expect("RippleKVNoProfile", "a server with --calibration off and no stored profile")
+    check.expect("RippleKVProfileFetchFailing", "a calibration server that cannot be reached")
     check.expect("RippleKVNotReady", "--wait-for-profile, and the calibration server cannot be reached")
 
     # Compression that loses too much.
@@ -378,6 +379,23 @@ def live(check, options):
         traffic(busy, 10, length, kv)
         picture(check, options.picture)
 
+    # The same addresses, once a scrape has seen the last one.
+    address = {"listen": victim.address, "metrics_listen": victim.metrics_address}
+    for _ in range(3):
+        victim.kill()
+        victim = Server(
+            BUILD / "ripplekv-server",
+            check.folder / "victim.log",
+            model=check.model,
+            threads=1,
+            profile_dir=victim_folder,
+            calibration="off",
+            **small,
+            **address,
+        )
+        check.servers.append(victim)
+        time.sleep(2)
+    check.expect("RippleKVRestarting", "a server that was killed and started three times")
     victim.kill()
     check.expect("RippleKVDown", "a server that was killed")
     for server in check.servers:

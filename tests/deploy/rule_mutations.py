@@ -16,6 +16,13 @@ BROKEN_ALERTS = {
         ("unless", "and"),
     ],
     "RippleKVDown": [("== 0", "== 1"), ('up{job=~"ripplekv.*"}', "up")],
+    "RippleKVRestarting": [
+        ("> 2", "> 1"),
+        ("> 2", "> 3"),
+        ("[30m]", "[28m]"),
+        ("[30m]", "[33m]"),
+        ('{job=~"ripplekv.*"}', ""),
+    ],
     "RippleKVNotReady": [("== 0", "== 1")],
     "RippleKVFailing": [("> 0.01", "> 0.009"), ("> 0.01", "> 0.021")],
     "RippleKVRefusing": [("scalar(", "0.95 * scalar("), ("scalar(", "1.21 * scalar("), ("refused:target", "x:target")],
@@ -33,6 +40,7 @@ BROKEN_ALERTS = {
         ("{outcome", "{x"),
         ("unless", "and"),
     ],
+    "RippleKVProfileFetchFailing": [("> 0", "> 10"), ("> 0", ">= 0"), ("[10m]", "[9m]"), ("[10m]", "[11m]")],
     "RippleKVNoProfile": [('"uniform"', '"profile"'), ("ripplekv_kv_memory_bytes > 0", "ripplekv_kv_memory_bytes")],
     "RippleKVProfileStoreProblems": [("> 0", "> 2"), ("> 0", ">= 0")],
 }

@@ -61,7 +61,7 @@ def documented():
     found = {}
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 5 and re.fullmatch(r"`ripplekv_\w+`", cells[0]):
+        if len(cells) == 5 and re.fullmatch(r"`(?:ripplekv|process)_\w+`", cells[0]):
             name = cells[0].strip("`")
             assert name not in found, f"{name} stands in the page twice"
             found[name] = (cells[1], cells[2], re.findall(r"`(\w+)`", cells[3]), cells[4])

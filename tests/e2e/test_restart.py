@@ -233,6 +233,7 @@ def test_damage_while_the_server_runs(start, measured, tmp_path):
     (file,) = profile_files(tmp_path / "profiles")
     server = start(**QUICK)
     plan = server.model().plan
+    assert server.metrics()["ripplekv_profile_store_problems"] == 0
     file.write_bytes(cut(file.read_bytes()))
     request = stubs().calibration.GetProfileRequest(profile_id=file.stem)
     with pytest.raises(grpc.RpcError) as damaged:
@@ -242,6 +243,7 @@ def test_damage_while_the_server_runs(start, measured, tmp_path):
     with pytest.raises(grpc.RpcError) as missing:
         server.calibration.GetProfile(request)
     assert missing.value.code() == grpc.StatusCode.NOT_FOUND
+    assert server.metrics()["ripplekv_profile_store_problems"] == 1
     assert server.model().plan == plan and serves(server)
 
 

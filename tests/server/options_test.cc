@@ -349,6 +349,9 @@ TEST(ParseOptions, PrintsEveryValueInForce) {
   EXPECT_EQ(value("retention"), "0.2");
   EXPECT_EQ(value("reflection"), "false");
   EXPECT_EQ(value("calibration-eta"), "0.5");
+  EXPECT_EQ(value("kv-type"), "auto");
+  EXPECT_EQ(value("threads"), std::to_string(parsed.options->threads));
+  EXPECT_EQ(value("calibration-damage"), "8");
 }
 
 TEST(ParseOptions, DamageIsMeasuredUnlessNobodyNeedsIt) {

@@ -93,6 +93,37 @@ TEST(Metrics, ShowsEveryReasonOfARefusalFromTheStart) {
   }
 }
 
+TEST(Metrics, ShowsAMethodBeforeItsFirstCall) {
+  Metrics metrics(Build());
+  metrics.DeclareMethod("Score");
+  metrics.OnCall("Score", "OK", 0.1);
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_total{code=\"OK\",method=\"Score\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_requests_total{code=\"INTERNAL\",method=\"Score\"} 0\n"));
+}
+
+TEST(Metrics, ReadsProblemsOfTheStoreWhenScraped) {
+  Metrics metrics(Build());
+  int64_t problems = 0;
+  metrics.SetProfileStoreProblems([&] { return problems; });
+  EXPECT_THAT(metrics.Scrape(), HasSubstr("\nripplekv_profile_store_problems 0\n"));
+  problems = 2;
+  EXPECT_THAT(metrics.Scrape(), HasSubstr("\nripplekv_profile_store_problems 2\n"));
+}
+
+double Value(const std::string& text, const std::string& name) {
+  return std::stod(text.substr(text.find("\n" + name + " ") + name.size() + 2));
+}
+
+TEST(Metrics, TellsOfTheProcess) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const double seconds = std::chrono::duration<double>(now).count();
+  Metrics metrics(Build());
+  const std::string text = metrics.Scrape();
+  EXPECT_NEAR(Value(text, "process_start_time_seconds"), seconds, 60);
+  EXPECT_GT(Value(text, "process_resident_memory_bytes"), 1 << 20);
+}
+
 TEST(Metrics, CountersOfContextsFollowTheEngine) {
   Metrics metrics(Build());
   EngineStats stats;
@@ -116,6 +147,7 @@ TEST(Metrics, ReadsGaugesWhenScraped) {
   stats.kv_used_bytes = 600;
   stats.prefilling = 7;
   stats.background_jobs = 3;
+  stats.pages = 50;
   stats.free_pages = 40;
   stats.work_total_bytes = 5000;
   stats.work_reserved_bytes = 4000;
@@ -131,6 +163,7 @@ TEST(Metrics, ReadsGaugesWhenScraped) {
   EXPECT_THAT(text, HasSubstr("ripplekv_kv_used_bytes 600"));
   EXPECT_THAT(text, HasSubstr("ripplekv_requests_prefilling 7\n"));
   EXPECT_THAT(text, HasSubstr("ripplekv_background_jobs 3\n"));
+  EXPECT_THAT(text, HasSubstr("ripplekv_kv_pages 50\n"));
   EXPECT_THAT(text, HasSubstr("ripplekv_kv_free_pages 40\n"));
   EXPECT_THAT(text, HasSubstr("ripplekv_work_memory_bytes 5000\n"));
   EXPECT_THAT(text, HasSubstr("ripplekv_work_reserved_bytes 4000\n"));
@@ -177,7 +210,7 @@ TEST(Metrics, NamesEveryMetricByTheRules) {
   std::istringstream lines(text);
   std::string line;
   std::set<std::string> types;
-  const std::regex type("# TYPE (ripplekv_[a-z_]+) (counter|gauge|histogram)");
+  const std::regex type("# TYPE ((?:ripplekv|process)_[a-z_]+) (counter|gauge|histogram)");
   while (std::getline(lines, line)) {
     std::smatch match;
     if (line.rfind("# TYPE", 0) != 0) continue;

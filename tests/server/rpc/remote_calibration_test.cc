@@ -146,6 +146,7 @@ TEST_F(RemoteCalibrationTest, HasTheProfileMeasuredAndKeepsTheSameBytes) {
   EXPECT_EQ(server.asked.corpus().name(), "default");
   EXPECT_THAT(Lines(), HasSubstr("profile_fetched"));
   EXPECT_THAT(metrics_.Scrape(), HasSubstr("ripplekv_calibrations_total{outcome=\"fetched\"} 1"));
+  EXPECT_THAT(metrics_.Scrape(), HasSubstr("\nripplekv_profile_fetch_failures_total 0\n"));
 }
 
 TEST_F(RemoteCalibrationTest, TakesAStoredProfileWithoutMeasuring) {
@@ -171,6 +172,8 @@ TEST_F(RemoteCalibrationTest, WaitsForAServerThatIsDown) {
   // Once a change of trouble, not once a try.
   const std::string lines = Lines();
   EXPECT_THAT(lines, HasSubstr("calibration_server_failed"));
+  EXPECT_THAT(metrics_.Scrape(),
+              testing::ContainsRegex("\nripplekv_profile_fetch_failures_total [1-9]"));
 }
 
 TEST_F(RemoteCalibrationTest, RefusesAProfileOfSomethingElse) {
