@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <memory>
 #include <sstream>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +17,7 @@
 #include "server/address.h"
 #include "server/available_threads.h"
 #include "server/byte_size.h"
+#include "server/config_file.h"
 #include "server/engine/request.h"
 #include "server/kv_types.h"
 #include "server/version.h"
@@ -170,7 +173,7 @@ class Declarer {
   CLI::Option* AddList(const std::string& name, std::vector<T>& values, const std::string& text) {
     CLI::Option* option = app_->add_option_function<std::string>(
         "--" + name, [&values](const std::string& list) { values = *ParseList<T>(list); }, text);
-    option->type_name("");
+    option->type_name(kListTypeName);
     option->check(CLI::Validator(
         [](std::string& list) -> std::string {
           if (ParseList<T>(list).has_value()) return "";
@@ -184,6 +187,18 @@ class Declarer {
     CLI::Option* option = app_->add_option("--" + name, value, text);
     option->type_name("");
     return Finish(option, name);
+  }
+
+  // Of all options, with the lowest rank.
+  void AddConfigFile() {
+    CLI::Option* option = app_->set_config("--config", "",
+                                           "TOML file of options: lines such as retention = 0.3, "
+                                           "named as the flags; flags and variables win");
+    option->type_name("FILE");
+    Finish(option, "config");
+    if (const char* path = std::getenv("RIPPLEKV_CONFIG"); path != nullptr && *path != '\0') {
+      option->default_str(path)->required();  // CLI11 reads the file before the environment
+    }
   }
 
   CLI::Option* AddFlag(const std::string& name, bool& value, const std::string& text) {
@@ -211,6 +226,8 @@ constexpr int64_t kTiB = int64_t{1} << 40;
 void Declare(Program program, ServerOptions& o, CLI::App& app) {
   const bool server = program == Program::kServer;
   Declarer d(&app);
+  d.Group("File");
+  d.AddConfigFile();
   d.Group("Model");
   d.AddText("model", o.model, "GGUF checkpoint of the Llama shape")->required();
   d.Add("compute", o.compute, OneOf({"fp32", "bf16"}), "Type of arithmetic; fp32 is for checks");
@@ -524,8 +541,12 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
   app.set_version_flag("--version", kVersion);
   app.get_formatter()->column_width(34);
   app.footer(
-      "Each option can also be given as the environment variable named beside it; the flag wins.");
+      "Each option can also be given as the environment variable named beside it, or in the file "
+      "of "
+      "--config; a flag wins over a variable, and both over the file.");
   Declare(program, options, app);
+  const auto file = std::make_shared<ConfigFile>(&app);
+  app.config_formatter(file);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -538,7 +559,7 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
       return std::nullopt;
     }
     exit->code = app.exit(error, out, err) == 0 ? 0 : kUsageExit;
-    exit->text = out.str() + err.str();
+    exit->text = file->PlaceOf(error) + out.str() + err.str();
     return std::nullopt;
   }
   options.printed = Printed(app);

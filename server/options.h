@@ -19,8 +19,9 @@ inline constexpr char kCalibrationOff[] = "off";
 // Which of the two servers reads the options; each accepts those that mean something to it.
 enum class Program { kServer, kCalibrationServer };
 
-// Everything that can be set when a server starts. Each is a flag and an environment variable
-// RIPPLEKV_<FLAG> (upper case, '_' for '-'); the flag wins. Texts and ranges are declared once, in
+// Everything that can be set when a server starts. Each is a flag, an environment variable
+// RIPPLEKV_<FLAG> (upper case, '_' for '-') and a key of the file of --config; the flag wins over
+// the variable, and both over the file. Texts and ranges are declared once, in
 // options.cc.
 struct ServerOptions {
   std::string model;
@@ -123,7 +124,7 @@ struct OptionsExit {
   std::string text;
 };
 
-// Reads flags and environment. Returns the options, or fills `exit`.
+// Reads flags, environment and the file of --config. Returns the options, or fills `exit`.
 std::optional<ServerOptions> ParseOptions(Program program, int argc, const char* const* argv,
                                           OptionsExit* exit);
 
