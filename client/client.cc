@@ -3,12 +3,16 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <algorithm>
 #include <chrono>
+#include <random>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/handshake.h"
 #include "client/rpc_error.h"
 
@@ -18,7 +22,27 @@ namespace {
 // Beyond this a deadline is no deadline; it keeps the clock's arithmetic in range.
 constexpr double kMaxTimeoutSeconds = 1e9;
 
-void Prepare(const CallOptions& options, const std::string& token, grpc::ClientContext& context) {
+// What a proxy chooses the replica of a context by: the part of the context's id that its maker
+// chose, or the whole of another id. Empty: the call is about no context.
+template <typename Request>
+std::string ContextKeyOf(const Request& request) {
+  if constexpr (std::is_same_v<Request, v1::CreateContextRequest>) {
+    std::random_device random;
+    return absl::StrFormat("%08x%08x", random(), random());
+  } else if constexpr (requires { request.context_id(); }) {
+    const std::string& id = request.context_id();
+    const auto fits = [](unsigned char c) { return c > ' ' && c < 0x7f; };
+    // What cannot stand in a header is no context's id: the server says so.
+    if (!std::all_of(id.begin(), id.end(), fits)) return "";
+    return id.substr(0, id.rfind('.'));
+  } else {
+    return "";
+  }
+}
+
+template <typename Request>
+void Prepare(const CallOptions& options, const std::string& token, const Request& request,
+             grpc::ClientContext& context) {
   if (options.timeout_seconds && *options.timeout_seconds < kMaxTimeoutSeconds) {
     context.set_deadline(
         std::chrono::system_clock::now() +
@@ -27,6 +51,8 @@ void Prepare(const CallOptions& options, const std::string& token, grpc::ClientC
   context.set_wait_for_ready(options.wait_for_ready);
   if (!token.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
   if (!options.request_id.empty()) context.AddMetadata("x-request-id", options.request_id);
+  const std::string key = ContextKeyOf(request);
+  if (!key.empty()) context.AddMetadata("x-ripplekv-context", key);
 }
 
 // Of an ended call: from the trailers where it failed before its first message.
@@ -43,6 +69,8 @@ grpc::ChannelArguments ChannelOptions() {
   grpc::ChannelArguments arguments;
   // A prompt's tokens or a list of profiles may be long, and the user chose the server.
   arguments.SetMaxReceiveMessageSize(-1);
+  // Calls take turns at the addresses that a name has; of one address this is gRPC's default.
+  arguments.SetLoadBalancingPolicyName("round_robin");
   // An http_proxy in the environment is meant for the web, not for a server named by address.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A server that is just starting is found soon after it listens. (Not the minimum: it is also how
@@ -55,9 +83,10 @@ grpc::ChannelArguments ChannelOptions() {
 }  // namespace
 
 absl::Status CheckServerAddress(const std::string& address) {
-  if (absl::StartsWith(address, "unix:") || absl::StrContains(address, "://")) {
-    return absl::OkStatus();
+  for (const char* scheme : {"unix:", "dns:", "ipv4:", "ipv6:"}) {
+    if (absl::StartsWith(address, scheme)) return absl::OkStatus();
   }
+  if (absl::StrContains(address, "://")) return absl::OkStatus();
   const size_t colon = address.rfind(':');
   const std::string host = colon == std::string::npos ? "" : address.substr(0, colon);
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
@@ -114,7 +143,7 @@ template <typename Response, typename Method, typename Request>
 absl::StatusOr<Response> Client::Call(Method method, const Request& request,
                                       const CallOptions& options) const {
   grpc::ClientContext context;
-  Prepare(options, token_, context);
+  Prepare(options, token_, request, context);
   RunningCall running(options.canceller, &context);
   Response response;
   const grpc::Status status = method(&context, request, &response);
@@ -122,14 +151,14 @@ absl::StatusOr<Response> Client::Call(Method method, const Request& request,
   return response;
 }
 
-template <typename Complete, typename Response, typename Start>
+template <typename Complete, typename Response, typename Start, typename Request>
 absl::StatusOr<Complete> Client::Stream(
-    Start start, const CallOptions& options,
+    Start start, const Request& request, const CallOptions& options,
     const std::function<void(const Response&)>& on_event) const {
   grpc::ClientContext context;
-  Prepare(options, token_, context);
+  Prepare(options, token_, request, context);
   RunningCall running(options.canceller, &context);
-  auto reader = start(&context);
+  auto reader = start(&context, request);
   Response response;
   std::optional<Complete> complete;
   while (reader->Read(&response)) {
@@ -148,7 +177,7 @@ absl::StatusOr<v1::GenerateComplete> Client::Generate(
     const v1::GenerateRequest& request, const CallOptions& options,
     const std::function<void(const v1::GenerateResponse&)>& on_event) const {
   return Stream<v1::GenerateComplete, v1::GenerateResponse>(
-      [&](grpc::ClientContext* context) { return decode_->Generate(context, request); }, options,
+      [&](auto&&... arguments) { return decode_->Generate(arguments...); }, request, options,
       on_event);
 }
 
@@ -156,7 +185,7 @@ absl::StatusOr<v1::CalibrationComplete> Client::CalibrateModel(
     const v1::CalibrateModelRequest& request, const CallOptions& options,
     const std::function<void(const v1::CalibrateModelResponse&)>& on_event) const {
   return Stream<v1::CalibrationComplete, v1::CalibrateModelResponse>(
-      [&](grpc::ClientContext* context) { return calibration_->CalibrateModel(context, request); },
+      [&](auto&&... arguments) { return calibration_->CalibrateModel(arguments...); }, request,
       options, on_event);
 }
 

@@ -25,12 +25,15 @@ struct CallOptions {
 };
 
 // INVALID_ARGUMENT unless `address` is HOST:PORT (an IPv6 host in brackets), unix:PATH or a gRPC
-// target with a scheme such as dns:///HOST:PORT.
+// target with a scheme such as dns:///HOST:PORT or ipv4:ADDRESS:PORT,ADDRESS:PORT.
 absl::Status CheckServerAddress(const std::string& address);
 
 // Calls of both services at one address, blocking, thin over the stubs. Connects on the first call,
 // without HTTP proxies, and connects again after the connection was lost. Safe for concurrent
 // calls.
+//
+// Where the target has several addresses calls take turns at those that can be reached. Contexts
+// are on one server: a call about one has the header x-ripplekv-context, by which a proxy finds it.
 //
 // Errors carry the server's code, message and details (client/rpc_error.h). UNAVAILABLE for a
 // server that cannot be reached, or not so (plain text, TLS, certificates), names the address. A
@@ -86,8 +89,8 @@ class Client {
   template <typename Response, typename Method, typename Request>
   absl::StatusOr<Response> Call(Method method, const Request& request,
                                 const CallOptions& options) const;
-  template <typename Complete, typename Response, typename Start>
-  absl::StatusOr<Complete> Stream(Start start, const CallOptions& options,
+  template <typename Complete, typename Response, typename Start, typename Request>
+  absl::StatusOr<Complete> Stream(Start start, const Request& request, const CallOptions& options,
                                   const std::function<void(const Response&)>& on_event) const;
 
   std::string address_;

@@ -254,7 +254,8 @@ std::string ContextRegistry::Add(ContextSlot slot, const std::string& owner, Con
   assert(slot.state_ == state_ && info.page_bytes >= 0 && info.page_bytes <= slot.bytes_);
   auto entry = std::make_shared<ContextEntry>();
   entry->info = std::move(info);
-  entry->info.id = RandomId();
+  std::string& id = entry->info.id;
+  id = id.empty() ? RandomId() : absl::StrCat(id, ".", RandomId());
   entry->info.users = 0;
   entry->info.last_used = now;
   entry->last_used = now;

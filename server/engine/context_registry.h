@@ -21,7 +21,7 @@ struct ContextRegistryOptions {
 
 /// What is known of a context besides its rows.
 struct ContextInfo {
-  std::string id;  // 32 hexadecimal digits
+  std::string id;  // 32 hexadecimal digits, after a key and a dot where its maker gave one
   int64_t tokens = 0;
   std::vector<LayerUsage> layers;  // one a layer
   int64_t kv_bytes = 0;            // of the kept rows
@@ -109,8 +109,9 @@ class ContextRegistry {
   /// TakeRemoved names before it fills the room. RESOURCE_EXHAUSTED, with nothing evicted: more
   /// than the whole budget, or, with the payload kRetryLater, too much of it is in use.
   absl::StatusOr<ContextSlot> Reserve(int64_t bytes, Clock::time_point now);
-  /// Makes the id, which is returned; the context can be used from now on. info.page_bytes is at
-  /// most the slot's bytes; the rest is given back. info's id, users and last_used are set here.
+  /// Makes the id, which is returned, of a key that stands in info.id, or none; the context can be
+  /// used from now on. info.page_bytes is at most the slot's bytes; the rest is given back. info's
+  /// id, users and last_used are set here.
   std::string Add(ContextSlot slot, const std::string& owner, ContextInfo info,
                   Clock::time_point now);
   /// Removes what is idle too long or, where nothing is, the least recently used unused context of

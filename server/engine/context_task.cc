@@ -44,6 +44,7 @@ absl::Status ContextTask::OnPrefilled() {
   const Clock::time_point now = Clock::now();
   info_.last_used = now;
   // The rows are there before anybody can ask for them: both belong to this thread.
+  info_.id = request.key;
   info_.id = registry_->Add(*std::move(slot_), request.owner, info_, now);
   try {
     store_->emplace(info_.id, ContextRows{std::move(cache_), std::move(logits)});

@@ -118,6 +118,7 @@ struct ContextRequest {
   std::vector<int32_t> prompt;    // 1 to context_length - 1 tokens
   KvParams kv;                    // fixed for all requests over it; growth_cap must be absent
   std::string owner;              // the caller's identity
+  std::string key;                // the context's id starts with it and a dot; empty: with neither
   std::vector<ChatMessage> chat;  // what the prompt was rendered from, if a chat
   std::optional<Clock::time_point> deadline;
 };

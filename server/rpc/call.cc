@@ -1,7 +1,9 @@
 #include "server/rpc/call.h"
 
+#include <algorithm>
 #include <random>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/rpc/limits.h"
@@ -43,6 +45,15 @@ std::string RandomId() {
     return (uint64_t{device()} << 32) | device();
   }());
   return absl::StrFormat("%016x%016x", random(), random());
+}
+
+std::string ContextKeyOf(const grpc::CallbackServerContext& context) {
+  const auto found = context.client_metadata().find("x-ripplekv-context");
+  if (found == context.client_metadata().end()) return "";
+  std::string key(found->second.data(), found->second.size());
+  const auto fits = [](unsigned char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_'; };
+  if (key.size() > kMaxContextKeyBytes || !std::all_of(key.begin(), key.end(), fits)) return "";
+  return key;
 }
 
 std::optional<std::chrono::steady_clock::time_point> DeadlineOf(

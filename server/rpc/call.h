@@ -20,6 +20,11 @@ absl::StatusOr<std::string> RequestIdOf(const grpc::CallbackServerContext& conte
 // 128 random bits, 32 lower-case hexadecimal digits; not for what must not be guessed.
 std::string RandomId();
 
+// The metadata x-ripplekv-context of CreateContext, by which a proxy finds the context's replica
+// again; empty where there is none, or it is not 1 to kMaxContextKeyBytes letters, digits, '-' and
+// '_' and so cannot be part of an id.
+std::string ContextKeyOf(const grpc::CallbackServerContext& context);
+
 // When the caller stops waiting; unset for never.
 std::optional<std::chrono::steady_clock::time_point> DeadlineOf(
     const grpc::CallbackServerContext& context);

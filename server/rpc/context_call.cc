@@ -29,6 +29,7 @@ void ContextCall::Start(const std::shared_ptr<ContextCall>& call, const Slot<Dec
             request, *backend.model, backend.defaults, backend.engine->max_prompt_tokens());
         if (!converted.ok()) return converted.status();
         converted->id = call->record().request_id();
+        converted->key = ContextKeyOf(*call->context_);
         converted->owner = call->record().caller();
         converted->deadline = DeadlineOf(*call->context_);
         return backend.engine->Submit(*std::move(converted), call);

@@ -12,6 +12,7 @@ inline constexpr int64_t kMaxMetadataBytes = 16 << 10;  // headers of one call, 
 inline constexpr int kMaxConcurrentStreams = 1024;      // calls of one connection at once
 inline constexpr std::chrono::milliseconds kMaxConnectionIdle = std::chrono::minutes(30);
 inline constexpr int kMaxRequestIdBytes = 128;
+inline constexpr size_t kMaxContextKeyBytes = 64;
 inline constexpr int kMaxChatMessages = 1024;
 inline constexpr int kMaxStopStrings = 16;
 inline constexpr int kMaxStopStringBytes = 256;

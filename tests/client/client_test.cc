@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -47,6 +48,53 @@ TEST_F(ClientTest, EveryMessageIsSeenInOrder) {
   EXPECT_EQ(events_, 3);
   EXPECT_EQ(complete->usage().output_tokens(), 57);
   EXPECT_EQ(service_.last_request_id, "id-1");
+}
+
+TEST_F(ClientTest, CallsAboutAContextSayWhich) {
+  ASSERT_TRUE(Generate("no context").ok());
+  EXPECT_EQ(service_.last_context_key, "");
+  const auto key_of = [&](const std::string& id) {
+    v1::GenerateRequest request = Ask("x");
+    request.set_context_id(id);
+    EXPECT_TRUE(client_.Generate(request, {}, [](const auto&) {}).ok());
+    return service_.last_context_key;
+  };
+  EXPECT_EQ(key_of("0123456789abcdef"), "0123456789abcdef");
+  EXPECT_EQ(key_of("the-key.0123456789abcdef"), "the-key");
+  EXPECT_EQ(key_of("a.b.0123456789abcdef"), "a.b");
+  EXPECT_EQ(key_of("not for a header \n"), "");
+  EXPECT_EQ(key_of("\xc3\xa4"), "");
+
+  v1::GetContextRequest get;
+  get.set_context_id("got.0");
+  client_.GetContext(get, {}).IgnoreError();
+  EXPECT_EQ(service_.last_context_key, "got");
+  std::set<std::string> keys;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client_.CreateContext({}, {}).ok());
+    EXPECT_THAT(service_.last_context_key, testing::MatchesRegex("[0-9a-f]{16}"));
+    keys.insert(service_.last_context_key);
+  }
+  EXPECT_EQ(keys.size(), 3u);
+}
+
+TEST_F(ClientTest, CallsTakeTurnsAtSeveralAddresses) {
+  ScriptedService other;
+  const Client both("ipv4:" + service_.address() + "," + other.address());
+  const auto ask = [&](int calls) {
+    for (int i = 0; i < calls; ++i) {
+      EXPECT_TRUE(both.Generate(Ask("x"), {.wait_for_ready = true}, [](const auto&) {}).ok());
+    }
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while ((service_.generated == 0 || other.generated == 0) &&
+         std::chrono::steady_clock::now() < deadline) {
+    ask(1);
+  }
+  const int first = service_.generated, second = other.generated;
+  ask(10);
+  EXPECT_EQ(service_.generated - first, 5);
+  EXPECT_EQ(other.generated - second, 5);
 }
 
 TEST_F(ClientTest, ErrorsCarryDetailsAndTheRequestId) {
@@ -152,8 +200,8 @@ TEST_F(ClientTest, CallsOfTheOtherService) {
 }
 
 TEST(ServerAddressTest, WhatIsAccepted) {
-  for (const char* address :
-       {"127.0.0.1:50051", "localhost:1", "[::1]:65535", "unix:/run/r.sock", "dns:///host:50051"}) {
+  for (const char* address : {"127.0.0.1:50051", "localhost:1", "[::1]:65535", "unix:/run/r.sock",
+                              "dns:///host:50051", "ipv4:127.0.0.1:1,127.0.0.1:2"}) {
     EXPECT_TRUE(CheckServerAddress(address).ok()) << address;
   }
   for (const char* address : {"", "localhost", ":50051", "host:", "host:0", "host:65536", "host:x",

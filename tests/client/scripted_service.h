@@ -18,6 +18,13 @@
 
 namespace ripplekv {
 
+// What a client sent as metadata `name`; empty: nothing.
+inline std::string HeaderOf(const grpc::ServerContext& context, const std::string& name) {
+  const auto found = context.client_metadata().find(name);
+  if (found == context.client_metadata().end()) return "";
+  return std::string(found->second.data(), found->second.size());
+}
+
 // Answers by the text of the prompt, on a free port of this machine:
 //   "slow"    a chunk, then nothing until the caller leaves
 //   "invalid" INVALID_ARGUMENT with BadRequest
@@ -49,6 +56,8 @@ class ScriptedService : public v1::DecodeService::Service,
 
   v1::GenerateRequest last_request;  // read after the call
   std::string last_request_id;
+  std::string last_context_key;
+  std::atomic<int> generated{0};
   v1::ScoreRequest last_score;
   v1::CreateContextRequest last_context;
   v1::PlanBudgetsRequest last_plan_request;
@@ -60,10 +69,9 @@ class ScriptedService : public v1::DecodeService::Service,
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         Responses* writer) override {
     last_request = *request;
-    const auto id = context->client_metadata().find("x-request-id");
-    last_request_id = id == context->client_metadata().end()
-                          ? ""
-                          : std::string(id->second.data(), id->second.size());
+    ++generated;
+    last_request_id = HeaderOf(*context, "x-request-id");
+    last_context_key = HeaderOf(*context, "x-ripplekv-context");
     const std::string returned = last_request_id.empty() ? "made" : last_request_id;
     // As the servers do it where a call fails before its first message.
     if (request->text() == "invalid") {
@@ -116,15 +124,17 @@ class ScriptedService : public v1::DecodeService::Service,
     return grpc::Status::OK;
   }
 
-  grpc::Status CreateContext(grpc::ServerContext*, const v1::CreateContextRequest* request,
+  grpc::Status CreateContext(grpc::ServerContext* context, const v1::CreateContextRequest* request,
                              v1::CreateContextResponse* response) override {
     last_context = *request;
+    last_context_key = HeaderOf(*context, "x-ripplekv-context");
     *response->mutable_context() = TestContext();
     return grpc::Status::OK;
   }
 
-  grpc::Status GetContext(grpc::ServerContext*, const v1::GetContextRequest* request,
+  grpc::Status GetContext(grpc::ServerContext* context, const v1::GetContextRequest* request,
                           v1::GetContextResponse* response) override {
+    last_context_key = HeaderOf(*context, "x-ripplekv-context");
     if (request->context_id() != TestContext().context_id()) {
       return grpc::Status(grpc::NOT_FOUND, "there is no context '" + request->context_id() + "'");
     }

@@ -164,6 +164,23 @@ def test_contexts_stay_on_their_replica(service):
     assert sum(replica.server.metrics()["ripplekv_contexts"] for replica in replicas) == 0
 
 
+def test_our_own_clients_contexts_stay_too(service):
+    envoy, _, replicas, _ = service
+    stubs()
+    import ripplekv
+
+    with ripplekv.Client(envoy.address, timeout=20) as client:
+        made = [client.create_context(f"Document {i}: the ferry leaves at noon.").context_id for i in range(16)]
+        counts = [replica.server.metrics()["ripplekv_contexts"] for replica in replicas]
+        assert sum(counts) == 16 and min(counts) > 0
+        for context_id in made:
+            assert client.generate(" When?", context_id=context_id, max_tokens=2, ignore_eos=True).token_ids
+            shown = [str(program("ripplekv")), "--server", envoy.address, "context", "show", context_id]
+            assert subprocess.run(shown, capture_output=True, timeout=20).returncode == 0
+            client.delete_context(context_id)
+    assert sum(replica.server.metrics()["ripplekv_contexts"] for replica in replicas) == 0
+
+
 def test_a_killed_replica_fails_its_own_streams_only(service):
     envoy, client, replicas, _ = service
     wait_until(lambda: sum(map(running, replicas)) == 0)

@@ -423,7 +423,7 @@ def test_a_context_is_made_once_and_asked(run, server, tmp_path):
     document.write_text("The bridge over the Elbe was opened in 1911. " * 20, encoding="utf-8")
     made = run("context", "create", "--prompt-file", document, "--stats")
     context = made.stdout.strip()
-    assert re.fullmatch(r"[0-9a-f]{32}", context)
+    assert re.fullmatch(r"[0-9a-f]{16}\.[0-9a-f]{32}", context)
     assert "a chat" in made.stderr and "expires" in made.stderr
     ask = ["--context", context, "--prompt", "When was it opened?"]
     answer = run("generate", *ask, "--max-tokens", "12", "--stats")

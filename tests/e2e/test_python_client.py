@@ -133,6 +133,41 @@ def test_scores_and_contexts(client, ripplekv):
         client.context(listed[0])
 
 
+def test_a_context_is_known_by_its_key(client, server):
+    """What a proxy that hashes the header x-ripplekv-context needs."""
+    made = client.create_context(PROMPT).context_id
+    assert re.fullmatch(r"[0-9a-f]{16}\.[0-9a-f]{32}", made)
+    assert client.generate("a", context_id=made, max_tokens=2, ignore_eos=True).complete.usage.context_tokens == 100
+    client.delete_context(made)
+    request = stubs().decode.CreateContextRequest(text="One")
+    for key, expected in (
+        ("Document_1-b", r"Document_1-b\.[0-9a-f]{32}"),
+        ("k" * 64, r"k{64}\.[0-9a-f]{32}"),
+        ("k" * 65, r"[0-9a-f]{32}"),
+        ("a name, of anything", r"[0-9a-f]{32}"),
+        ("a.b", r"[0-9a-f]{32}"),
+    ):
+        metadata = [("x-ripplekv-context", key)]
+        context_id = server.decode.CreateContext(request, metadata=metadata, timeout=20).context.context_id
+        assert re.fullmatch(expected, context_id), key
+        client.delete_context(context_id)
+
+
+def test_calls_take_turns_at_several_addresses(ripplekv, start_server, tiny_model_path):
+    servers = [start_server(model=tiny_model_path, calibration="off") for _ in range(2)]
+    key = 'ripplekv_requests_total{code="OK",method="Tokenize"}'
+    with ripplekv.Client("ipv4:" + ",".join(server.address for server in servers), timeout=20) as both:
+
+        def ask(calls):
+            for _ in range(calls):
+                both.tokenize("a")
+            return [server.metrics()[key] for server in servers]
+
+        before = wait_until(lambda: counts if min(counts := ask(1)) else None, what="both to be reached")
+        later = ask(10)
+    assert [b - a for a, b in zip(before, later)] == [5, 5]
+
+
 def test_calibration_profiles_and_plans(client, ripplekv):
     texts = [chr(97 + i) * 20 + "some words to measure with. " * 4 for i in range(6)]
     events = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
@@ -29,6 +30,8 @@ _CHANNEL_OPTIONS = (
     # A prompt's tokens or a list of profiles may be long, and the user chose the server.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
+    # Calls take turns at the addresses that a name has.
+    ("grpc.lb_policy_name", "round_robin"),
     # An http_proxy in the environment is meant for the web, not for a server named by address.
     ("grpc.enable_http_proxy", 0),
     # A server that is just starting is found soon after it listens.
@@ -46,6 +49,17 @@ call_started: contextvars.ContextVar[Callable[[Any], object] | None] = contextva
 )
 
 
+def _context_key(request: Any) -> str:
+    """What a proxy chooses the replica of a context by: the part of the context's id that its maker chose, or the whole of
+    another id."""
+    if isinstance(request, decode_pb2.CreateContextRequest):
+        return secrets.token_hex(8)
+    context_id: str = getattr(request, "context_id", "")
+    # What cannot stand in a header is no context's id: the server says so.
+    fits = context_id.isascii() and context_id.isprintable() and " " not in context_id
+    return (context_id.rpartition(".")[0] or context_id) if fits else ""
+
+
 class Client:
     """Blocking calls, safe from several threads at once. Connects on the first call, without HTTP proxies, and again after the
     connection was lost.
@@ -53,6 +67,9 @@ class Client:
     In plain text, or by TLS with `tls` (the CAs that grpc trusts by itself) or any of `tls_ca`, `tls_certificate` and
     `tls_key`: paths of PEM files with the CAs to trust and what to show to a server that asks for a certificate. `token` is
     sent with every call; without TLS to this machine only.
+
+    Where `address` is a target of several addresses (dns:///NAME:PORT) calls take turns at them; contexts are on one server,
+    which a proxy finds by the header x-ripplekv-context.
 
     A failed call raises RippleKVError or one of its subclasses; a wrong kind of argument raises TypeError or ValueError.
     `timeout` (seconds; None: as long as it takes) and `wait_for_ready` (wait until the server can be reached rather than
@@ -100,7 +117,7 @@ class Client:
     def _call(self, method: Any, request: Any, timeout: float | None, request_id: str = "") -> Any:
         call = None
         try:
-            call = self._started(method.future(request, **self._how(timeout, request_id)))
+            call = self._started(method.future(request, **self._how(request, timeout, request_id)))
             return call.result()
         except grpc.FutureCancelledError:
             raise Cancelled(grpc.StatusCode.CANCELLED, "the call was cancelled by this client") from None
@@ -116,11 +133,12 @@ class Client:
             told(call)
         return call
 
-    def _how(self, timeout: float | None, request_id: str = "") -> dict[str, Any]:
+    def _how(self, request: Any, timeout: float | None, request_id: str = "") -> dict[str, Any]:
+        headers = {"x-request-id": request_id, "x-ripplekv-context": _context_key(request)}
         return {
             "timeout": self.timeout if timeout is None else timeout,
             "wait_for_ready": self.wait_for_ready,
-            "metadata": self._metadata + ((("x-request-id", request_id),) if request_id else ()),
+            "metadata": self._metadata + tuple((key, value) for key, value in headers.items() if value),
         }
 
     # --- generating and scoring ---
@@ -137,7 +155,7 @@ class Client:
     ) -> GenerationStream:
         """A continuation, chunk by chunk."""
         request = generate_request(prompt, context_id, kv, options)
-        call = self._started(self._decode.Generate(request, **self._how(timeout, request_id)))
+        call = self._started(self._decode.Generate(request, **self._how(request, timeout, request_id)))
         return GenerationStream(call, self._error)
 
     def generate(
@@ -252,7 +270,7 @@ class Client:
             request.corpus.texts.texts.extend(several("texts", texts))
         elif corpus:
             request.corpus.name = corpus
-        call = self._started(self._calibration.CalibrateModel(request, **self._how(timeout, request_id)))
+        call = self._started(self._calibration.CalibrateModel(request, **self._how(request, timeout, request_id)))
         complete = None
         try:
             for response in call:
@@ -295,7 +313,8 @@ class Client:
         self, prompt_tokens: int, *, timeout: float | None = None, **fields: Any
     ) -> calibration_pb2.PlanBudgetsResponse:
         """What each layer would keep of a prompt. `fields` are the other fields of PlanBudgetsRequest: profile_id or inline
-        ({"mean_kl": [...]}), allocator, size, min_positions."""
+        ({"mean_kl": [...]}), allocator, size, min_positions, and memory_bytes and output_tokens, which ask how many such
+        requests fit."""
         request = calibration_pb2.PlanBudgetsRequest(prompt_tokens=prompt_tokens, **fields)
         return self._call(self._calibration.PlanBudgets, request, timeout)
 
