@@ -21,6 +21,13 @@ std::string NameOfTypes(const v1::LayerBudget& layer) {
   return absl::StrCat(NameOf(layer.key_type()), ":", NameOf(layer.value_type()));
 }
 
+// What keeps one more request from running.
+absl::string_view LimitOf(const v1::Capacity& capacity) {
+  if (capacity.by_kv_memory() == capacity.requests()) return "KV memory";
+  if (capacity.by_work_memory() == capacity.requests()) return "--work-memory";
+  return "--max-batch";
+}
+
 }  // namespace
 
 std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_tokens,
@@ -69,6 +76,18 @@ std::string RenderPlan(const v1::PlanBudgetsResponse& response, int64_t prompt_t
                           absl::StrCat(FormatBytes(response.full_kv_bytes()), " in full"),
                           FormatPercent(static_cast<double>(response.kv_bytes()) /
                                         static_cast<double>(response.full_kv_bytes()))});
+  }
+  if (response.has_capacity()) {
+    const v1::Capacity& capacity = response.capacity();
+    foot.Add("fits", {absl::StrCat(FormatCount(capacity.requests()), " requests of ",
+                                   FormatCount(prompt_tokens), " + ",
+                                   FormatCount(capacity.output_tokens()), " tokens at once"),
+                      absl::StrCat("limited by ", LimitOf(capacity))});
+    foot.Add("a request",
+             {absl::StrCat(FormatCount(capacity.request_pages()), " of ",
+                           FormatCount(capacity.pages()), " pages"),
+              FormatBytes(capacity.request_pages() * capacity.page_bytes()),
+              absl::StrCat(FormatBytes(capacity.request_work_bytes()), " of work memory")});
   }
   const std::string asked = FormatCount(response.requested_positions());
   if (response.full()) {

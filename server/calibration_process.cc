@@ -59,6 +59,8 @@ absl::Status CalibrationProcess::Load() {
   backend->plans = plans_.get();
   backend->corpus = options_.corpus;
   backend->defaults = {.allocators = options_.allocators(), .selectors = options_.selectors()};
+  backend->engine_options.plans_choose_types = options_.plans_choose_types();
+  backend->threads = options_.threads;
   slot_.Set(std::move(backend));
   readiness_->Ready();
   return absl::OkStatus();

@@ -25,9 +25,7 @@ EngineOptions EngineOptionsOf(const ServerOptions& options) {
   engine.context_memory_bytes = static_cast<size_t>(options.context_memory_bytes);
   engine.context_idle = Milliseconds(options.context_idle_seconds);
   engine.fidelity_sample = options.fidelity_sample;
-  engine.plans_choose_types =
-      options.kv_type == kKvTypeAuto &&
-      std::holds_alternative<DamageCurvesAllocator>(options.plan_allocator());
+  engine.plans_choose_types = options.plans_choose_types();
   return engine;
 }
 
@@ -108,6 +106,8 @@ void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
   calibration->plans = plans_.get();
   calibration->corpus = options_.corpus;
   calibration->defaults = defaults;
+  calibration->engine_options = EngineOptionsOf(options_);
+  calibration->threads = options_.threads;
   if (options_.calibration == kCalibrationEmbedded) {
     calibrator_ = MakeCalibrator(
         options_, model, store_, [engine = engine_.get()] { return engine->decoder(); },

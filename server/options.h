@@ -104,6 +104,8 @@ struct ServerOptions {
   // Of every kind, with the parameters given; and the one that --allocator names.
   Allocators allocators() const;
   Allocator plan_allocator() const;
+  // Plans choose storage types; most rows will be int4 then.
+  bool plans_choose_types() const;
   // Of every kind, with the parameters given; and the one that --selector names.
   Selectors selectors() const;
   SelectorSpec plan_selector() const;

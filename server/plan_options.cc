@@ -70,6 +70,10 @@ Allocator ServerOptions::plan_allocator() const {
   return all.ripple;
 }
 
+bool ServerOptions::plans_choose_types() const {
+  return kv_type == kKvTypeAuto && std::holds_alternative<DamageCurvesAllocator>(plan_allocator());
+}
+
 Selectors ServerOptions::selectors() const {
   const SnapKv snapkv = {
       .window = snapkv_window, .kernel = snapkv_kernel, .pooling = PoolingNamed(snapkv_pooling)};

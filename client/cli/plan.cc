@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/byte_size.h"
 #include "client/cli/commands.h"
 #include "client/cli/flags.h"
 #include "client/cli/profile_id.h"
@@ -18,6 +19,8 @@ struct PlanFlags {
   std::optional<int32_t> min_positions;
   std::string profile;
   std::string sensitivities;
+  std::string memory;
+  std::optional<int32_t> output_tokens;
 };
 
 void AddFlags(CLI::App& app, PlanFlags& flags) {
@@ -25,6 +28,14 @@ void AddFlags(CLI::App& app, PlanFlags& flags) {
                  "Length of the prompt that is planned for")
       ->required()
       ->type_name("N");
+  auto* memory = app.add_option("--memory", flags.memory,
+                                "Also say how many such requests run at once in a --kv-memory of "
+                                "this size, e.g. 8GiB")
+                     ->type_name("SIZE");
+  app.add_option("--output-tokens", flags.output_tokens,
+                 "max_tokens of these requests (without: the server's default)")
+      ->type_name("N")
+      ->needs(memory);
   const std::string group = "Sensitivities (without any: the plan in force)";
   auto* profile = app.add_option("--profile", flags.profile,
                                  "Id of a stored profile, or as much of its start as is unique")
@@ -52,6 +63,15 @@ int Run(const PlanFlags& flags, Cli& cli) {
   if (allocator->has_value()) *request.mutable_allocator() = **std::move(allocator);
   request.set_prompt_tokens(flags.prompt_tokens);
   if (flags.min_positions) request.set_min_positions(*flags.min_positions);
+  if (!flags.memory.empty()) {
+    const absl::StatusOr<int64_t> bytes = ParseByteSize(flags.memory);
+    if (!bytes.ok()) {
+      return cli.UsageError(
+          absl::InvalidArgumentError(absl::StrCat("--memory: ", bytes.status().message())));
+    }
+    request.set_memory_bytes(*bytes);
+  }
+  if (flags.output_tokens) request.set_output_tokens(*flags.output_tokens);
   if (!flags.sensitivities.empty()) {
     const absl::StatusOr<std::string> text = ReadBytes(flags.sensitivities);
     if (!text.ok()) return cli.UsageError(text.status());
@@ -82,8 +102,10 @@ int Run(const PlanFlags& flags, Cli& cli) {
 
 void AddPlan(CLI::App& app, Cli& cli) {
   AddCommand<PlanFlags>(
-      app, cli, "plan", "Show what each layer would keep of a prompt",
+      app, cli, "plan",
+      "Show what each layer would keep of a prompt, and how many such requests fit",
       "  ripplekv plan --prompt-tokens 4096\n"
+      "  ripplekv plan --memory 8GiB --prompt-tokens 8192 --output-tokens 512\n"
       "  ripplekv plan --prompt-tokens 32000 --retention 0.1 --allocator uniform\n"
       "  ripplekv plan -t 4096 --total-bytes 4000000 --allocator damage_curves\n"
       "  ripplekv profile --json | ripplekv plan -t 4096 --sensitivities - --ripple-r 4\n",

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "calibration/policy/selector.h"
-#include "calibration/row_selector.h"
+#include "server/engine/capacity.h"
 #include "server/engine/context_registry.h"
 #include "server/engine/context_task.h"
 #include "server/engine/engine_loop.h"
@@ -212,11 +212,11 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
           options_.context_memory_bytes, ": keep less (retention) or give the server more"));
     }
   }
-  size_t prefill_bytes = Prefill::WorkBytes(config_, layout_.type, wanted.prompt_tokens);
-  if (context == nullptr && Prefill::Selects(queued->admission.budgets, wanted.prompt_tokens)) {
-    prefill_bytes += RowSelector::WorkBytes(queued->plan->selector(), config_, layout_.type,
-                                            wanted.prompt_tokens, threads_);
-  }
+  const size_t prefill_bytes =
+      context == nullptr
+          ? PromptWorkBytes(config_, layout_.type, *queued->plan, queued->admission.budgets,
+                            wanted.prompt_tokens, threads_)
+          : Prefill::WorkBytes(config_, layout_.type, wanted.prompt_tokens);
   // The prompt first, then a continuation, with a reference over both caches.
   queued->work_bytes =
       queued->decode_work_bytes +
@@ -289,30 +289,18 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
       .vocab_size = c.vocab,
       .context_length = c.context_length,
       .max_prompt_tokens = options.max_prompt_tokens == 0 ? longest : options.max_prompt_tokens};
-  const KvType type = decoder->kv_type();
-  const KvTypes stored = plan->spec().kv_types;
-  const size_t page_bytes =
-      options.plans_choose_types
-          ? KvPageLayout::BytesForRowsPerPage(KvType::kInt4, c.kv_heads, c.head_dim,
-                                              kInt4RowsPerPage)
-          : KvPageLayout::BytesForRowsPerPage(stored, c.kv_heads, c.head_dim, kRowsPerPage);
-  const KvPageLayout layout = KvPageLayout::For(stored, type, c.kv_heads, c.head_dim, page_bytes);
-  const size_t full_layer = static_cast<size_t>(limits.max_prompt_tokens) * 2 *
-                            static_cast<size_t>(c.kv_heads * c.head_dim) * KvTypeBytes(type);
-  const size_t least = full_layer + 64 + static_cast<size_t>(c.layers) * layout.page_bytes;
-  if (options.kv_memory_bytes < least) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--kv-memory is ", options.kv_memory_bytes,
-                     " bytes: one full layer of a prompt of ", limits.max_prompt_tokens,
-                     " tokens and a page in each of ", c.layers, " layers take ", least));
+  const auto division =
+      DivideKvMemory(c, plan->spec().kv_types, decoder->kv_type(), options.kv_memory_bytes,
+                     limits.max_prompt_tokens, options.plans_choose_types);
+  if (!division.ok()) {
+    return absl::Status(division.status().code(),
+                        absl::StrCat("--kv-memory ", division.status().message()));
   }
-  auto arena = PageArena::Create({.total_bytes = options.kv_memory_bytes,
-                                  .page_bytes = layout.page_bytes,
-                                  .prefill_layer_bytes = full_layer});
+  auto arena = PageArena::Create(division->arena);
   if (!arena.ok()) return arena.status();
   return std::unique_ptr<Engine>(new Engine(
       std::make_unique<Impl>(options, std::move(decoder), std::move(tokenizer), std::move(plan),
-                             observer, limits, layout, *std::move(arena))));
+                             observer, limits, division->layout, *std::move(arena))));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -12,6 +12,13 @@
 #include "absl/strings/str_format.h"
 
 namespace ripplekv {
+namespace {
+
+size_t PrefillBytes(const PageArenaOptions& options) {
+  return (options.prefill_layer_bytes + 63) / 64 * 64;
+}
+
+}  // namespace
 
 PrefillLayer::PrefillLayer(PrefillLayer&& other) noexcept
     : arena_(std::exchange(other.arena_, nullptr)),
@@ -32,12 +39,18 @@ PrefillLayer::~PrefillLayer() {
   if (arena_ != nullptr) arena_->ReleasePrefillLayer();
 }
 
+int64_t PageArena::PagesOf(const PageArenaOptions& options) {
+  const size_t prefill = PrefillBytes(options);
+  if (options.total_bytes < prefill) return 0;
+  return static_cast<int64_t>((options.total_bytes - prefill) / options.page_bytes);
+}
+
 absl::StatusOr<std::unique_ptr<PageArena>> PageArena::Create(const PageArenaOptions& options) {
   if (options.page_bytes == 0 || options.page_bytes % 64 != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "page size %u bytes: must be a positive multiple of 64", options.page_bytes));
   }
-  const size_t prefill = (options.prefill_layer_bytes + 63) / 64 * 64;
+  const size_t prefill = PrefillBytes(options);
   if (options.total_bytes < prefill || options.total_bytes - prefill < options.page_bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "KV memory of %u bytes cannot hold one full layer of the longest prompt (%u bytes) and one "
@@ -45,7 +58,7 @@ absl::StatusOr<std::unique_ptr<PageArena>> PageArena::Create(const PageArenaOpti
         "give at least %u bytes",
         options.total_bytes, prefill, options.page_bytes, prefill + options.page_bytes));
   }
-  const size_t pages = (options.total_bytes - prefill) / options.page_bytes;
+  const auto pages = static_cast<size_t>(PagesOf(options));
   if (pages > static_cast<size_t>(std::numeric_limits<PageId>::max())) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "KV memory of %u bytes is %u pages of %u bytes, more than %d: use larger pages",

@@ -49,6 +49,8 @@ class PageArena {
   /// INVALID_ARGUMENT: a page size that is no multiple of 64, or too little memory for the prefill
   /// layer and one page. RESOURCE_EXHAUSTED: the operating system does not give the memory.
   static absl::StatusOr<std::unique_ptr<PageArena>> Create(const PageArenaOptions& options);
+  /// How many pages Create would make; 0 where it would refuse for want of memory.
+  static int64_t PagesOf(const PageArenaOptions& options);
   ~PageArena();
   PageArena(const PageArena&) = delete;
   PageArena& operator=(const PageArena&) = delete;

@@ -6,6 +6,7 @@
 #include "calibration/calibrator.h"
 #include "calibration/profile_store.h"
 #include "ripplekv/v1/calibration.grpc.pb.h"
+#include "server/engine/engine.h"
 #include "server/loaded_model.h"
 #include "server/plan_keeper.h"
 #include "server/rpc/call_record.h"
@@ -23,6 +24,8 @@ struct CalibrationBackend {
   PlanKeeper* plans = nullptr;
   std::string corpus;  // configured
   PlanDefaults defaults;
+  EngineOptions engine_options;  // what requests get here, or by default where none are served
+  int threads = 1;               // that compute
 };
 
 // ripplekv.v1.CalibrationService.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "calibration/measured_plan.h"
+#include "server/engine/capacity.h"
 #include "server/rpc/allocator_convert.h"
 #include "server/rpc/kv_type_convert.h"
 #include "server/rpc/plan_convert.h"
@@ -52,6 +53,45 @@ absl::Status TakeSensitivities(const CalibrationBackend& backend,
   return absl::OkStatus();
 }
 
+absl::Status AddCapacity(const CalibrationBackend& backend, const Plan& plan,
+                         const v1::PlanBudgetsRequest& request, v1::Capacity* proto) {
+  const ModelConfig& config = backend.model->config;
+  if (plan.layers() != config.layers) {
+    return InvalidField(
+        "memory_bytes",
+        absl::StrCat("is given, and the plan is of ", plan.layers(),
+                     " layers: the loaded model, whose requests are counted, has ", config.layers));
+  }
+  if (request.memory_bytes() < 1) {
+    return InvalidField("memory_bytes",
+                        absl::StrCat("is ", request.memory_bytes(), ": must be at least 1"));
+  }
+  CapacityQuestion question;
+  question.kv_memory_bytes = static_cast<size_t>(request.memory_bytes());
+  question.work_memory_bytes = backend.engine_options.work_memory_bytes;
+  question.max_batch = backend.engine_options.max_batch;
+  question.growth_cap = backend.engine_options.growth_cap;
+  question.plans_choose_types = backend.engine_options.plans_choose_types;
+  question.threads = backend.threads;
+  question.prompt_tokens = request.prompt_tokens();
+  if (request.has_output_tokens()) question.max_tokens = request.output_tokens();
+  const KvType computed =
+      backend.model->compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16;
+  const absl::StatusOr<Capacity> capacity = CapacityFor(config, computed, plan, question);
+  if (!capacity.ok()) return capacity.status();
+  proto->set_requests(capacity->requests);
+  proto->set_by_kv_memory(capacity->by_kv_memory);
+  proto->set_by_work_memory(capacity->by_work_memory);
+  proto->set_max_batch(question.max_batch);
+  proto->set_output_tokens(static_cast<int32_t>(capacity->max_tokens));
+  proto->set_request_pages(capacity->request_pages);
+  proto->set_pages(capacity->pages);
+  proto->set_page_bytes(static_cast<int64_t>(capacity->page_bytes));
+  proto->set_prefill_layer_bytes(static_cast<int64_t>(capacity->prefill_layer_bytes));
+  proto->set_request_work_bytes(static_cast<int64_t>(capacity->request_work_bytes));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status PlanBudgets(const CalibrationBackend& backend, const v1::PlanBudgetsRequest& request,
@@ -91,6 +131,12 @@ absl::Status PlanBudgets(const CalibrationBackend& backend, const v1::PlanBudget
 
   absl::StatusOr<Plan> plan = Plan::Make(std::move(spec));
   if (!plan.ok()) return plan.status();
+  if (request.has_memory_bytes()) {
+    absl::Status status = AddCapacity(backend, *plan, request, response->mutable_capacity());
+    if (!status.ok()) return status;
+  } else if (request.has_output_tokens()) {
+    return InvalidField("output_tokens", "is given without memory_bytes: must go with it");
+  }
   absl::StatusOr<LayerBudgets> budgets = plan->BudgetsFor(request.prompt_tokens());
   if (!budgets.ok()) return budgets.status();
 

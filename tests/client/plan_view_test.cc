@@ -62,6 +62,33 @@ TEST(PlanViewTest, SaysTheTypesThatWereChosen) {
   EXPECT_THAT(view, HasSubstr("0.500  bf16\n"));
 }
 
+TEST(PlanViewTest, SaysHowManyRequestsFitAndWhy) {
+  v1::PlanBudgetsResponse response = TestPlan({300, 100, 200});
+  EXPECT_THAT(RenderPlan(response, 1000, {}), Not(HasSubstr("at once")));
+  v1::Capacity& capacity = *response.mutable_capacity();
+  capacity.set_requests(12);
+  capacity.set_by_kv_memory(12);
+  capacity.set_by_work_memory(30);
+  capacity.set_max_batch(16);
+  capacity.set_output_tokens(256);
+  capacity.set_request_pages(1650);
+  capacity.set_pages(20000);
+  capacity.set_page_bytes(1024);
+  capacity.set_request_work_bytes(2 << 20);
+  const std::string view = RenderPlan(response, 1000, {});
+  EXPECT_THAT(view, HasSubstr("12 requests of 1,000 + 256 tokens at once"));
+  EXPECT_THAT(view, HasSubstr("limited by KV memory"));
+  EXPECT_THAT(view, HasSubstr("1,650 of 20,000 pages"));
+  EXPECT_THAT(view, HasSubstr("1.6 MiB"));
+  EXPECT_THAT(view, HasSubstr("2.0 MiB of work memory"));
+  capacity.set_requests(5);
+  capacity.set_by_work_memory(5);
+  EXPECT_THAT(RenderPlan(response, 1000, {}), HasSubstr("limited by --work-memory"));
+  capacity.set_by_work_memory(30);
+  capacity.set_max_batch(5);
+  EXPECT_THAT(RenderPlan(response, 1000, {}), HasSubstr("limited by --max-batch"));
+}
+
 TEST(PlanViewTest, OtherModelsPlansHaveNoBytes) {
   v1::PlanBudgetsResponse response = TestPlan({300, 300});
   response.clear_kv_bytes();

@@ -1,5 +1,6 @@
 """docs/operations.md: the worked example of how many requests fit is what a server does."""
 
+import json
 import os
 import pathlib
 import re
@@ -96,6 +97,17 @@ def test_requests_that_fit(server):
     assert running(server, 13) == said(r"requests      = floor\(19504 / 1650\)\s+= (\d+)")
     assert running(server, 15, kv={"growth_cap": 64}) == said(r"and (\d+) fit\. A full")
     assert running(server, 4, kv={"size": {"full": {}}}) == said(r"7,290 pages, and (\d+) fit\.")
+
+
+def test_the_command_says_the_same(server):
+    words = ["--server", server.address, "plan", "--memory", "256MiB", "--prompt-tokens", str(PROMPT)]
+    done = subprocess.run([BUILD / "ripplekv", *words, "--json"], capture_output=True, text=True, check=True)
+    capacity = json.loads(done.stdout)["capacity"]
+    assert int(capacity["requests"]) == said(r"requests      = floor\(19504 / 1650\)\s+= (\d+)")
+    assert int(capacity["pages"]) == said(r"/ 13,440 = ([\d,]+)")
+    assert int(capacity["request_pages"]) == said(r"request pages = .* = ([\d,]+) \(")
+    assert int(capacity["prefill_layer_bytes"]) == said(r"prefill layer = .* = ([\d,]+) bytes")
+    assert int(capacity["output_tokens"]) == OUTPUT
 
 
 def test_pages_of_a_request(tmp_path):
