@@ -73,16 +73,16 @@ class ScriptedService : public v1::DecodeService::Service,
     last_request_id = HeaderOf(*context, "x-request-id");
     last_context_key = HeaderOf(*context, "x-ripplekv-context");
     const std::string returned = last_request_id.empty() ? "made" : last_request_id;
-    // As the servers do it where a call fails before its first message.
-    if (request->text() == "invalid") {
-      context->AddTrailingMetadata("x-request-id", returned);
-      return Invalid();
-    }
-    context->AddInitialMetadata("x-request-id", returned);
     std::string text = request->text();
     for (const auto& message : request->chat().messages()) {
       text += (text.empty() ? "" : "|") + message.content();
     }
+    // As the servers do it where a call fails before its first message.
+    if (text == "invalid") {
+      context->AddTrailingMetadata("x-request-id", returned);
+      return Invalid();
+    }
+    context->AddInitialMetadata("x-request-id", returned);
     if (text == "full") return Full();
     if (text == "long") {
       for (int i = 0; i < 1000000; ++i) {
