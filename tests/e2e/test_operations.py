@@ -423,7 +423,7 @@ def test_exposition_format(server):
             assert len(line.split(" ", 3)[3]) > 10, line
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
-            assert name not in kinds and name.startswith("ripplekv_")
+            assert name not in kinds and name.startswith(("ripplekv_", "process_"))
             kinds[name] = kind
         elif line:
             match = re.fullmatch(r'([a-z_]+)(\{(?:[a-z_]+="[^"\\]*",?)+\})? (\S+)', line)
@@ -710,6 +710,27 @@ def test_environment_and_the_flag_wins(start, long_model):
     assert model.limits.kv_memory_bytes == 64 << 20
     (options,) = server.events("options")
     assert options["retention"] == "0.37" and options["snapkv_window"] == "8"
+
+
+@pytest.mark.parametrize("program", ["ripplekv-server", "ripplekv-calibration-server"])
+def test_a_config_file_has_the_last_word_only(start, program, tmp_path):
+    file = tmp_path / "options.toml"
+    file.write_text('retention = 0.31\nmin-positions = 77\nsnapkv-window = 8\nlog-format = "json"\n')
+    server = start(program, config=file, snapkv_window=16, environment={"RIPPLEKV_RETENTION": "0.37"})
+    (options,) = server.events("options")
+    assert options["config"] == str(file) and options["min_positions"] == "77"
+    assert options["retention"] == "0.37" and options["snapkv_window"] == "16"
+
+    for line, words in (
+        ("retention = 7", ("--retention", "'7'", "above 0 to 1")),
+        ("retenton = 0.5", ("no option retenton", "retention?")),
+        ("max-queue = 0", ("max-queue",)),
+        ("[server]", ("without sections",)),
+    ):
+        file.write_text(f'model = "m.gguf"\n{line}\nsinks = 4\n')
+        code, out, err = output_of(program, "--config", str(file))
+        assert code == 2 and out == "" and str(file) in err, err
+        assert all(word in err for word in words), err
 
 
 def test_selectors_of_the_server_and_of_requests(start):
