@@ -137,11 +137,12 @@ async def batch(arguments):
 
 def planned_bytes(server, tokens, new_tokens):
     """Pages that a request reserves: its plan's positions and its output, in every layer."""
-    request = stubs().calibration.PlanBudgetsRequest(prompt_tokens=tokens)
-    plan = server.calibration.PlanBudgets(request, timeout=10)
-    rows_per_page = 32  # server/engine
-    page = math.ceil(rows_per_page * server.model().kv_bytes_per_position_layer / 64) * 64
-    return page * sum(math.ceil((layer.positions + new_tokens) / rows_per_page) for layer in plan.layers)
+    # What a request takes does not depend on the memory that is asked about.
+    request = stubs().calibration.PlanBudgetsRequest(
+        prompt_tokens=tokens, memory_bytes=1 << 40, output_tokens=new_tokens
+    )
+    capacity = server.calibration.PlanBudgets(request, timeout=10).capacity
+    return capacity.request_pages * capacity.page_bytes
 
 
 async def together(server, stub, prompts, new_tokens):

@@ -17,7 +17,7 @@ namespace {
 
 // All caches together are several times what the processor's own hold.
 constexpr double kLeastBytes = 128 << 20;
-constexpr int kRowsPerPage = 32;  // as in the engine
+constexpr int kRowsPerPage = 32;  // as in the engine, where all rows are of one type
 
 class Caches {
  public:

@@ -350,7 +350,7 @@ def calibration(board):
         "Files of the profile directory not used",
         [(f"ripplekv_profile_store_problems{SERVERS}", "{{instance}}")],
         unit="short",
-        description="Damaged or foreign; counted when the server starts.",
+        description="Damaged or foreign; found since the server started.",
     )
     board.lines(
         "Calibration slices",
