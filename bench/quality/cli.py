@@ -2,10 +2,13 @@
 
     .venv/bin/python bench/quality documents     KL and top-1 agreement on held-out documents
     .venv/bin/python bench/quality damage        KL where one layer alone is compressed, beside the profile
+    .venv/bin/python bench/quality sweep         profiles of other settings, and plans made from them
+    .venv/bin/python bench/quality target        what target_mean_kl gives on held-out documents
     .venv/bin/python bench/quality ruler         six synthetic tasks of RULER
     .venv/bin/python bench/quality retrieval     facts hidden in prose, that the full cache finds
     .venv/bin/python bench/quality longbench     LongBench from local files
     .venv/bin/python bench/quality perplexity    of a text file
+    .venv/bin/python bench/quality efficiency    times and memory of a request by method
     .venv/bin/python bench/quality profile       the sensitivity profile
     .venv/bin/python bench/quality lm-eval       the lm-eval adapter beside lm-eval's own backend
     .venv/bin/python bench/quality methods       what is compared
@@ -27,6 +30,7 @@ from . import (
     answers_tasks,
     damage_task,
     draw,
+    efficiency_task,
     fidelity_task,
     lm_eval_task,
     longbench,
@@ -35,15 +39,25 @@ from . import (
     profile_task,
     report,
     served,
+    sweep_task,
+    target_task,
 )
 from .asking import Tokens
 from .journal import Journal, SettingsDiffer
 from .options import SETTINGS, parser, prepare
 
 
-def jobs_of(options, client, model, results):
+def jobs_of(options, client, model, profile, results):
     tokens = Tokens(client)
     longest = model.model.context_length
+    if options.command == "sweep":
+        return sweep_task.jobs(options, client, tokens, profile, results)
+    if options.command == "target":
+        return list(target_task.jobs(options, client, tokens))
+    if options.command == "efficiency":
+        if max(options.lengths) + options.answer > longest:
+            raise ValueError(f"--lengths and --answer: more than the model's {longest} positions")
+        return list(efficiency_task.jobs(options, client, tokens))
     if options.command == "documents":
         if max(options.lengths) + options.tokens > longest:
             raise ValueError(f"--lengths and --tokens: more than the model's {longest} positions")
@@ -67,6 +81,7 @@ SUMMARIES = {
     "retrieval": (answers_tasks.summary, report.answers),
     "longbench": (answers_tasks.summary, report.answers),
     "perplexity": (perplexity_task.summary, report.perplexity),
+    "efficiency": (efficiency_task.summary, report.efficiency),
 }
 
 
@@ -77,7 +92,9 @@ def setting(value):
 
 def kept_under(command, key):
     """A result's key in the journal: what it is of, and what a request of its method says."""
-    kv = {"selector": methods.SNAPKV} if command == "damage" else methods.METHODS[key[-2]].kv
+    if command == "target":
+        return (*key, "")
+    kv = {"selector": methods.SNAPKV} if command in ("damage", "sweep") else methods.METHODS[key[-2]].kv
     return (*key, methods.said(kv))
 
 
@@ -103,7 +120,7 @@ def measure(options, client, model, profile):
     settings |= {name: setting(getattr(options, name)) for name in SETTINGS.get(options.command, ())}
     with Journal(options.out / "results.jsonl", settings) as journal:
         measured = {}
-        jobs = jobs_of(options, client, model, measured)
+        jobs = jobs_of(options, client, model, profile, measured)
         total = len(jobs) if isinstance(jobs, list) else None
         with tqdm(total=total, desc=options.command, unit="call") as bar:
             for key, job in jobs:
@@ -120,6 +137,12 @@ def told(options, measured, profile):
     if options.command == "damage":
         summary = damage_task.summary(measured, profile)
         return summary, report.damage(summary)
+    if options.command == "sweep":
+        summary = sweep_task.summary(measured, profile)
+        return summary, report.sweep(summary)
+    if options.command == "target":
+        summary = target_task.summary(measured)
+        return summary, report.target(summary)
     summarise, tables = SUMMARIES[options.command]
     summary = summarise(measured)
     return summary, tables(summary, TITLES)

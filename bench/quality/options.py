@@ -107,6 +107,44 @@ def parser(description):
     sub.add_argument("--tokens", type=positive(int), default=64, help="teacher-forced after the prompt (default: 64)")
     sub.add_argument("--count", type=positive(int), default=44, help="documents (default: 44)")
 
+    sub = command("sweep", "Settings of the profile", {"length": 256, "tokens": 16, "count": 2, "eta": [1.0], "examples": [2],
+                                                       "window": []})  # fmt: skip
+    documented(sub)
+    for name, kind, values, what in (
+        ("eta", float, [0.1, 0.25, 1.0, 2.0], "norm of the noise"),
+        ("examples", int, [4, 8, 16, 48], "texts that are measured"),
+        ("window", int, [16, 32, 128, 256], "tokens measured after the prefix"),
+        ("prefix", int, [], "tokens before them"),
+        ("seed", int, [], "of the noise"),
+    ):
+        said = " ".join(f"{value:g}" for value in values) or "none"
+        sub.add_argument(f"--{name}", nargs="*", type=kind, default=values, help=f"{what} (default: {said})")
+    sub.add_argument("--r", type=positive(float), default=8.0, help="of the plans made from the profiles (default: 8)")
+    sub.add_argument("--fraction", type=fraction, default=0.2, help="of positions that a plan keeps (default: 0.2)")
+    sub.add_argument("--length", type=positive(int), default=1024, help="of prompts, tokens (default: 1024)")
+    sub.add_argument("--tokens", type=positive(int), default=64, help="teacher-forced after the prompt (default: 64)")
+    sub.add_argument("--count", type=positive(int), default=44, help="documents (default: 44)")
+
+    sub = command("target", "Sizes by target_mean_kl", {"lengths": [256], "tokens": 16, "count": 2, "sizes": 2})
+    documented(sub)
+    sub.add_argument("--targets", nargs="+", type=positive(float), default=[0.05], help="nats a token (default: 0.05)")
+    sub.add_argument("--lengths", nargs="+", type=positive(int), default=[1024, 2048, 4096],
+                     help="of prompts, tokens (default: 1024 2048 4096)")  # fmt: skip
+    sub.add_argument("--tokens", type=positive(int), default=64, help="teacher-forced after the prompt (default: 64)")
+    sub.add_argument("--count", type=positive(int), default=44, help="documents (default: 44)")
+    sub.add_argument("--sizes", type=positive(int), default=16,
+                     help="the server's --calibration-sizes: texts that the size is calibrated on (default: 16)")  # fmt: skip
+
+    sub = command("efficiency", "Times and memory of a request", {"lengths": [256], "answer": 8, "rounds": 2})
+    compared(sub)
+    sub.set_defaults(methods=["full", "streaming", "snapkv", "pyramid", "ripple-1.5", "auto"], fractions=[0.1])
+    documented(sub)
+    sub.add_argument("--lengths", nargs="+", type=positive(int), default=[2048, 4096, 7936],
+                     help="of prompts, tokens (default: 2048 4096 7936)")  # fmt: skip
+    sub.add_argument("--answer", type=positive(int), default=256, help="tokens that are generated (default: 256)")
+    sub.add_argument("--rounds", type=positive(int), default=5, help="of every length (default: 5)")
+    sub.set_defaults(count=1)
+
     sub = command("ruler", "RULER's synthetic tasks", {"lengths": [1024], "samples": 1})
     compared(sub)
     asked(sub)
@@ -173,6 +211,9 @@ def flag_of(text):
 SETTINGS = {
     "documents": ("tokens",),
     "damage": ("tokens",),
+    "sweep": ("length", "tokens", "fraction", "r"),
+    "target": ("tokens",),
+    "efficiency": ("threads",),
     "perplexity": ("file", "length", "tokens"),
 }
 

@@ -76,10 +76,48 @@ def damage(summary):
     return [table(correlations), table(rows)]
 
 
+def sweep(summary):
+    rows = [["profile", "largest over smallest", "rank correlation of its halves", "with the server's own", "with the damage", "mean KL of its plan, nats", "ratio to uniform", "ratio to the server's own"]]  # fmt: skip
+
+    def number(value):
+        return "-" if value is None else f"{value:.3g}"
+
+    for e in summary:
+        name = {"server": "the server's own", "uniform": "none: uniform shares"}.get(e["setting"]) or f"{e['setting']} {e['value']:g}"  # fmt: skip
+        measured = [number(e.get(key)) for key in ("skew", "split_half", "to_own", "to_damage")]
+        rows.append([name, *measured, *(figure(e.get(key)) for key in ("mean_kl", "kl_ratio", "kl_to_own"))])
+    return [table(rows)]
+
+
+def target(summary):
+    rows = [["tokens", "target, nats", "mean KL, nats", "of the target", "of the full bytes", "documents"]]
+    for e in summary:
+        rows.append([
+            e["length"], f"{e['target']:g}", figure(e["mean_kl"]), figure(e["to_target"]), f"{e['bytes_share']:.3f}", e["documents"],
+        ])  # fmt: skip
+    return [table(rows)]
+
+
+def efficiency(summary, titles):
+    parts = []
+    for length in sorted({entry["length"] for entry in summary}):
+        rows = [["size", "method", "time to the first token", "whole answer", "decode, tokens/s", "bytes kept", "most bytes in prefill", "rounds"]]  # fmt: skip
+        for e in in_order([e for e in summary if e["length"] == length], titles):
+            cells = (
+                figure(e.get(f"{name}_ratio")) for name in ("first", "whole", "decode_rate", "kv_bytes", "peak_bytes")
+            )
+            rows.append([share(e["fraction"]), titles[e["method"]], *cells, e["rounds"]])
+        parts += [f"## After {length} tokens, as a share of the full cache's of the same round", table(rows)]
+    return parts
+
+
 def markdown(result, parts):
     head = [f"# {result['title']}: {result['settings']['model']}"]
     if result["quick"]:
         head.append("**From a run with --quick: the figures mean nothing.**")
     head.append(f"`{result['command']}`")
-    head.append("Intervals: 95 %, bootstrap over documents or items. Differences and ratios are paired.")
+    if result["options"]["command"] == "efficiency":
+        head.append("Medians of the rounds, in brackets the least and the largest.")
+    else:
+        head.append("Intervals: 95 %, bootstrap over documents or items. Differences and ratios are paired.")
     return "\n\n".join([*head, *parts]) + "\n"

@@ -53,6 +53,8 @@ def serving(options):
             "calibration_prefix": 448,
             "calibration_window": 16,
         }
+    if options.command == "target":
+        planned["calibration_sizes"] = options.sizes
     needs_profile = options.command != "lm-eval"
     if not needs_profile:
         planned = {"calibration": "off"}

@@ -128,3 +128,35 @@ def test_wrong_values_are_told(run_bench, tmp_path):
     ):
         done, _ = run_bench(command, *words, out="wrong", expect=1)
         assert error in done.stderr and "Traceback" not in done.stderr
+
+
+def test_sweep_of_the_profile(run_bench, documents):
+    words = ["--documents", documents, "--eta", "0.5", "1", "--examples", "2", "4", "--length", "200"]
+    _, out = run_bench("sweep", *words, out="sweep")
+    result = read(out)
+    lines = {(e["setting"], e["value"]): e for e in result["summary"]}
+    # The server's own settings are not measured again.
+    assert set(lines) == {("uniform", None), ("server", None), ("eta", 1.0), ("examples", 2)}
+    assert lines["server", None]["to_own"] == 1 and "kl_to_own" not in lines["server", None]
+    assert all(entry["mean_kl"]["value"] > 0 and entry["mean_kl"]["documents"] == 2 for entry in lines.values())
+    profiles = {tuple(r["key"][:3]): r["sensitivity"] for r in result["results"] if "sensitivity" in r}
+    assert set(profiles) == {("profile", "eta", 1.0), ("profile", "examples", 2)}
+    assert "| eta 1 |" in (out / "results.md").read_text()
+
+
+def test_efficiency(run_bench, documents):
+    _, out = run_bench("efficiency", "--documents", documents, "--methods", "full", "snapkv", out="efficiency")
+    result = read(out)
+    full, snapkv = ([e for e in result["summary"] if e["method"] == m][0] for m in ("full", "snapkv"))
+    assert full["rounds"] == snapkv["rounds"] == 2 and full["whole_ratio"]["value"] == 1
+    assert snapkv["kv_bytes_ratio"]["value"] == pytest.approx(0.3, abs=0.01) and snapkv["peak_bytes_ratio"]["value"] < 1
+    assert 0 < full["first"] < full["whole"] and full["decode_rate"] > 0
+    assert "| 30 % | SnapKV, uniform |" in (out / "results.md").read_text()
+
+
+def test_target(run_bench, documents):
+    _, out = run_bench("target", "--documents", documents, "--targets", "1e-6", "10", out="target")
+    small, large = read(out)["summary"]
+    assert (small["target"], large["target"]) == (1e-6, 10) and small["documents"] == large["documents"] == 2
+    assert small["bytes_share"] > large["bytes_share"] and small["mean_kl"]["value"] <= large["mean_kl"]["value"]
+    assert large["to_target"]["value"] == pytest.approx(large["mean_kl"]["value"] / 10)
