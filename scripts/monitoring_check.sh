@@ -2,8 +2,8 @@
 # Checks the monitoring against running servers: starts servers, Prometheus and Alertmanager with the configuration of
 # deploy/prometheus, sends requests, and sees that every recording rule and every query of the dashboard has data, that
 # every alert fires when its condition is caused, and that Alertmanager passes it on. Then that the rules' unit tests
-# notice rules that are a little wrong. Takes some minutes. Needs a build, and Debian's prometheus and
-# prometheus-alertmanager; where those are missing it says so and does nothing.
+# notice rules that are a little wrong. Takes some minutes. Needs scripts/install.sh --tests, a build, and Debian's prometheus
+# and prometheus-alertmanager; where those two are missing it says so and does nothing.
 #
 #   scripts/monitoring_check.sh                      with a tiny model made up for it
 #   scripts/monitoring_check.sh --model FILE.gguf    with a real one

@@ -354,3 +354,4 @@ def test_the_overlay_of_the_docs_that_downloads_the_model(render_example):
             assert {"name": "model", "emptyDir": {}} in pod["volumes"]
         if each["kind"] == "NetworkPolicy":
             assert {"ports": [{"protocol": "TCP", "port": 443}]} in each["spec"]["egress"]
+            assert any({"protocol": "UDP", "port": 53} in rule["ports"] for rule in each["spec"]["egress"])

@@ -230,3 +230,13 @@ def test_the_installed_package_is_whole(server, tmp_path):
     assert done.returncode == 0, done.stderr
     where, name = json.loads(done.stdout)
     assert pathlib.Path(where).is_relative_to(tmp_path) and name == "Tiny llama"
+
+
+@pytest.mark.parametrize("page", ["README.md", "client/python/README.md"])
+def test_the_example_of_the_page_runs(server, ripplekv, page, tmp_path, monkeypatch, capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", (SOURCE / page).read_text(encoding="utf-8"), flags=re.S)
+    assert '"127.0.0.1:50051"' in example
+    (tmp_path / "report.txt").write_text("The bridge was built in 1931. " * 8, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example.replace("127.0.0.1:50051", server.address), page, "exec"), {})
+    assert len(capsys.readouterr().out.splitlines()) >= (1 if page == "README.md" else 5)
