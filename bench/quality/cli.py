@@ -177,7 +177,7 @@ def run(options, command):
     prepare(options)
     with served.serving(options) as (client, model, profile):
         if options.command == "profile":
-            profile_task.run(options, profile, command)
+            profile_task.run(options, client, profile, command)
             return True
         if options.command == "lm-eval":
             return lm_eval_task.run(options, client.address, command)

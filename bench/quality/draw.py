@@ -52,14 +52,32 @@ def kl_against_bytes(summary, titles, length, path):
     save(figure, path)
 
 
-def profile(layers, standard_errors, name, path):
-    """Sensitivity of each layer with its standard error."""
-    figure, axes = figure_of(9, 4)
-    axes.bar(range(len(layers)), layers, yerr=standard_errors, color="#3b6ea5", capsize=2)
-    axes.set_xlabel("layer")
-    axes.set_ylabel("sensitivity: mean KL, nats")
-    axes.set_title(name)
+def profile(layers, standard_errors, plan, tokens, name, path):
+    """Sensitivity of each layer with its standard error, and what the plan keeps of a prompt of so many tokens."""
+    from matplotlib import pyplot
+
+    figure, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
+    above.bar(range(len(layers)), layers, yerr=standard_errors, color="#3b6ea5", capsize=2)
+    above.set_ylabel("sensitivity: mean KL, nats")
+    above.set_title(name)
+    types = [types_of(layer) for layer in plan]
+    colours = dict(zip(sorted(set(types)), pyplot.colormaps["tab10"].colors, strict=False))
+    for said, colour in colours.items():
+        at = [i for i, kind in enumerate(types) if kind == said]
+        below.bar(at, [plan[i].positions for i in at], color=colour, label=said)
+    below.axhline(tokens, color="grey", linewidth=0.7, linestyle="--")
+    below.set_ylabel(f"positions kept of {tokens:,}")
+    below.set_xlabel("layer")
+    below.legend(title="keys, values in", fontsize="small", ncols=len(colours))
     save(figure, path)
+
+
+def types_of(layer):
+    """What a layer's keys and values are stored in, as the server's --kv-type says it."""
+    import ripplekv.v1.profile_pb2 as pb
+
+    keys, values = (pb.KvType.Name(t).removeprefix("KV_TYPE_").lower() for t in (layer.key_type, layer.value_type))
+    return keys if keys == values else f"{keys}:{values}"
 
 
 def damage(sensitivities, damages, rho, path):

@@ -1,11 +1,11 @@
-"""The sensitivity profile as it was measured."""
+"""The sensitivity profile as it was measured, and the server's own plan made from it."""
 
 from report import table  # bench/report.py
 
 from . import draw
 
 
-def run(options, profile, command):
+def run(options, client, profile, command):
     if profile is None:
         raise ValueError(f"the server at {options.address} has no profile: ripplekv calibrate")
     import ripplekv.v1.profile_pb2 as pb
@@ -35,16 +35,31 @@ def run(options, profile, command):
     if profile.HasField("split_half_spearman"):
         about += f"; rank correlation of the two halves {profile.split_half_spearman:.3f}"
     about += agreement_text(profile)
-    text = f"# Sensitivity of {profile.model_name}\n\n`{command}`\n\n{about}\n\n{table(rows)}\n"
+    text = f"# Sensitivity of {profile.model_name}\n\n`{command}`\n\n{about}\n\n{table(rows)}\n{sizes_text(profile)}"
     (options.out / "results.md").write_text(text, encoding="utf-8")
     print(text)
     if draw.available():
         errors = [entry.standard_error for entry in profile.layers]
-        draw.profile([e.mean_kl for e in profile.layers], errors, profile.model_name, options.out / "profile.png")
+        tokens = settings.prefix_tokens
+        plan = client.plan(tokens, min_positions=0).layers
+        layers = [entry.mean_kl for entry in profile.layers]
+        draw.profile(layers, errors, plan, tokens, profile.model_name, options.out / "profile.png")
         if profile.HasField("damage_agreement"):
             draw_damage(profile, options.out / "damage.png")
     else:
         print(draw.MISSING)
+
+
+def sizes_text(profile):
+    """The mean KL of the whole plan by size and prompt length."""
+    if not profile.sizes:
+        return ""
+    rows = [["tokens", "retention", "mean KL, nats", "standard error"]]
+    for entry in profile.sizes:
+        damage = entry.damage
+        error = f"{damage.standard_error:.2g}" if damage.HasField("standard_error") else "-"
+        rows.append([entry.prompt_tokens, f"{entry.retention:g}", f"{damage.mean_kl:.3g}", error])
+    return f"\nThe whole plan by size:\n\n{table(rows)}\n"
 
 
 def agreement_text(profile):

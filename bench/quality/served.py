@@ -100,4 +100,5 @@ def settings(options, model, profile):
 def corpus():
     """The built-in calibration texts: never measured on."""
     folder = pathlib.Path(bench_server.SOURCE) / "calibration" / "corpus"
-    return [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))]
+    texts = [path for path in sorted(folder.glob("*.txt")) if path.name != "CMakeLists.txt"]
+    return [path.read_text(encoding="utf-8") for path in texts]
