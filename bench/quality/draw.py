@@ -34,7 +34,11 @@ def error_bars(intervals):
 
 def kl_against_bytes(summary, titles, length, path):
     """A line a method over the share of the full cache's bytes."""
-    figure, axes = figure_of(8, 5)
+    from matplotlib import pyplot
+
+    figure, axes = figure_of(10, 5)
+    colours, markers = pyplot.colormaps["tab10"].colors, "osv^D"
+    lines = 0
     for method, title in titles.items():
         entries = [e for e in summary if e["length"] == length and e["method"] == method and e["fraction"] is not None]
         entries.sort(key=lambda e: e["bytes_share"])
@@ -42,13 +46,15 @@ def kl_against_bytes(summary, titles, length, path):
             continue
         x, y = [100 * e["bytes_share"] for e in entries], [e["mean_kl"]["value"] for e in entries]
         axes.errorbar(
-            x, y, error_bars([e["mean_kl"] for e in entries]), label=title, marker="o", markersize=4, capsize=2
-        )
+            x, y, error_bars([e["mean_kl"] for e in entries]), label=title, capsize=2, markersize=5,
+            color=colours[lines % len(colours)], marker=markers[lines // len(colours) % len(markers)],
+        )  # fmt: skip
+        lines += 1
     axes.set_yscale("log")
     axes.set_xlabel("bytes of keys and values, % of the full cache")
     axes.set_ylabel("mean KL to the full cache, nats a token")
     axes.set_title(f"after {length} tokens")
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="small")
     save(figure, path)
 
 
