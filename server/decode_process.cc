@@ -121,7 +121,9 @@ void DecodeProcess::OpenServices(std::shared_ptr<const ModelInfo> model) {
         options_.calibrates_remotely()
             ? absl::StrCat("this server does not calibrate: ask the calibration server at ",
                            options_.calibration)
-            : std::string("this server runs with --calibration off");
+            : std::string(
+                  "this server runs with --calibration off: start it with --calibration embedded, "
+                  "or with a calibration server's HOST:PORT");
   }
   calibration_slot_.Set(std::move(calibration));
 

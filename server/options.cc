@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/bad_value.h"
 #include "client/byte_size.h"
 #include "client/loopback.h"
 #include "client/unknown_argument.h"
@@ -537,7 +538,7 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
           ? "Serves a language model by gRPC over KV caches compressed layer by layer."
           : "Measures the KV sensitivity profiles of a language model and serves them by gRPC.",
       program == Program::kServer ? "ripplekv-server" : "ripplekv-calibration-server");
-  app.set_help_flag("--help", "Explain every option");
+  app.set_help_flag("-h,--help", "Explain every option");
   app.set_version_flag("--version", kVersion);
   app.get_formatter()->column_width(34);
   app.footer(
@@ -558,8 +559,13 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
                                         "\nRun with --help for more information.\n")};
       return std::nullopt;
     }
-    exit->code = app.exit(error, out, err) == 0 ? 0 : kUsageExit;
-    exit->text = file->PlaceOf(error) + out.str() + err.str();
+    if (app.exit(error, out, err) == 0) {
+      *exit = {0, out.str()};  // --help, --version
+    } else {
+      *exit = {kUsageExit,
+               absl::StrCat(file->PlaceOf(error), DescribeBadValue(error.get_name(), error.what()),
+                            "\nRun with --help for more information.\n")};
+    }
     return std::nullopt;
   }
   options.printed = Printed(app);

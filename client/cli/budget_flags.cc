@@ -76,7 +76,7 @@ void BudgetFlags::Add(CLI::App& app) {
       "isolated_damage: the retention whose damage counts, above 0, below 1");
   add("--damage-least-share", damage_least_share,
       "damage_curves: share of the mean budget that every layer keeps at least, 0 to 1");
-  add("--shuffle-seed", shuffle_seed, "shuffled_ripple: seed of the order");
+  add("--shuffle-seed", shuffle_seed, "shuffled_ripple: seed of the order")->check(NotNegative());
   add("--layer-multipliers", layer_multipliers, "multipliers: one a layer, between commas")
       ->type_name("W,W,...");
   add("--layer-positions", layer_positions,

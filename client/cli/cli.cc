@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/json_line.h"
+#include "client/loopback.h"
 #include "client/rpc_error.h"
 
 namespace ripplekv {
@@ -40,8 +41,13 @@ int Cli::CallFailed(const absl::Status& status) {
   std::string text = absl::StrCat(err.Bold("ripplekv: "), ErrorText(status), "\n");
   if (absl::IsUnavailable(status) &&
       absl::StartsWith(status.message(), "no server can be reached")) {
-    absl::StrAppend(&text, "  Start one:        ripplekv-server --model FILE --listen ", server,
-                    "\n  Or name another:  ripplekv --server HOST:PORT (or RIPPLEKV_SERVER)\n");
+    if (IsLoopbackTarget(server)) {
+      absl::StrAppend(&text, "  Start one:        ripplekv-server --model FILE --listen ", server,
+                      "\n  Or name another:  ");
+    } else {
+      absl::StrAppend(&text, "  Name another:     ");
+    }
+    absl::StrAppend(&text, "ripplekv --server HOST:PORT (or RIPPLEKV_SERVER)\n");
   }
   if (absl::IsUnauthenticated(status)) {
     absl::StrAppend(&text, "  A token is given with --token-file FILE or RIPPLEKV_TOKEN.\n");

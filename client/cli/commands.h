@@ -27,8 +27,9 @@ CLI::App& AddCommand(CLI::App& app, Cli& cli, const std::string& name,
                      void (*add_flags)(CLI::App&, Flags&), int (*run)(const Flags&, Cli&)) {
   CLI::App& command = *app.add_subcommand(name, description);
   command.fallthrough();  // --server, --json and their like may follow the command
-  command.footer("Examples:\n" + examples +
-                 "\n--server, --timeout, --request-id and --json: see ripplekv --help.");
+  command.footer(
+      "Examples:\n" + examples +
+      "\n--server, --timeout, --request-id, --json, TLS and tokens: see ripplekv --help.");
   const auto flags = std::make_shared<Flags>();
   add_flags(command, *flags);
   command.callback([&cli, flags, run] {

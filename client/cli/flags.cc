@@ -170,6 +170,7 @@ void SamplingFlags::Add(CLI::App& app) {
       ->type_name("ID:BIAS")
       ->group(group);
   app.add_option("--seed", seed, "Repeats a draw; the summary says the seed that was used")
+      ->check(NotNegative())
       ->group(group);
 }
 
@@ -303,7 +304,7 @@ void CalibrationFlags::Add(CLI::App& app) {
       ->group(group);
   app.add_option("--sinks", sinks, "First positions that are never perturbed")->group(group);
   app.add_option("--recent", recent, "Last positions that are never perturbed")->group(group);
-  app.add_option("--seed", seed, "Seed of the noise")->group(group);
+  app.add_option("--seed", seed, "Seed of the noise")->check(NotNegative())->group(group);
   app.add_option("--damage", damage,
                  "Texts, the last of them all, on which it is also measured what compressing each "
                  "layer alone costs, by rows kept and by storage type; 0 for none")

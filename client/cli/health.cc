@@ -27,7 +27,7 @@ struct HealthFlags {
 void AddFlags(CLI::App& app, HealthFlags& flags) {
   app.add_option("--wait", flags.wait_seconds,
                  "Try until the server serves, this long at most; it need not listen yet")
-      ->check(Quiet(CLI::NonNegativeNumber))
+      ->check(Seconds(/*may_be_zero=*/true))
       ->type_name("SECONDS");
   app.add_option(
          "--service", flags.service,

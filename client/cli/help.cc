@@ -1,8 +1,11 @@
 #include "client/cli/help.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -57,12 +60,15 @@ std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positi
   if (takes_value && !is_positional) absl::StrAppend(&name, " ", option->get_type_name());
   std::string description = option->get_description();
   if (option->get_required()) description += " (required)";
+  std::vector<std::string> otherwise;
   if (!option->get_default_str().empty()) {
-    absl::StrAppend(&description, " (default ", option->get_default_str());
-    if (!option->get_envname().empty()) {
-      absl::StrAppend(&description, ", or the environment's ", option->get_envname());
-    }
-    description += ")";
+    otherwise.push_back(absl::StrCat("default ", option->get_default_str()));
+  }
+  if (!option->get_envname().empty()) {
+    otherwise.push_back(absl::StrCat("or the environment's ", option->get_envname()));
+  }
+  if (!otherwise.empty()) {
+    absl::StrAppend(&description, " (", absl::StrJoin(otherwise, ", "), ")");
   }
   return Entry(name, description);
 }
@@ -90,6 +96,28 @@ CLI::Validator OneOf(std::vector<std::string> names) {
         return absl::StrCat("'", text, "' is not one of ", absl::StrJoin(names, ", "));
       },
       "names"));
+}
+
+CLI::Validator Seconds(bool may_be_zero) {
+  return Quiet(CLI::Validator(
+      [may_be_zero](std::string& text) -> std::string {
+        double seconds = 0;
+        if (absl::SimpleAtod(text, &seconds) && std::isfinite(seconds) &&
+            (seconds > 0 || (may_be_zero && seconds == 0))) {
+          return "";
+        }
+        return absl::StrCat("'", text, "' is not a number of seconds ",
+                            may_be_zero ? "from 0" : "above 0");
+      },
+      "seconds"));
+}
+
+CLI::Validator NotNegative() {
+  return Quiet(CLI::Validator(
+      [](std::string& text) -> std::string {
+        return absl::StartsWith(text, "-") ? absl::StrCat("'", text, "' is below 0") : "";
+      },
+      "not negative"));
 }
 
 }  // namespace ripplekv

@@ -27,5 +27,7 @@ class HelpFormatter : public CLI::Formatter {
 // Checks without a description: the option's own text says what it takes.
 CLI::Validator OneOf(std::vector<std::string> names);
 CLI::Validator Quiet(CLI::Validator validator);
+CLI::Validator Seconds(bool may_be_zero);
+CLI::Validator NotNegative();  // for unsigned numbers: CLI11 takes -1 for the largest
 
 }  // namespace ripplekv

@@ -14,6 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/bad_value.h"
 #include "client/cli/commands.h"
 #include "client/cli/help.h"
 #include "client/cli/interrupt.h"
@@ -62,6 +66,17 @@ std::string DescribeUnexpected(const CLI::App& app, const std::vector<std::strin
   std::vector<std::string> names;
   CollectNames(app, names);
   return DescribeUnknownArgument(unexpected, names);
+}
+
+// "context needs a command: create, list, ..." of the command that was named, or of the program.
+std::string DescribeMissingCommand(const CLI::App& app) {
+  const CLI::App* named = &app;
+  while (!named->get_subcommands().empty()) named = named->get_subcommands().front();
+  std::vector<std::string> commands;
+  for (const CLI::App* command : named->get_subcommands([](const CLI::App*) { return true; })) {
+    commands.push_back(command->get_name());
+  }
+  return absl::StrCat(named->get_name(), " needs a command: ", absl::StrJoin(commands, ", "));
 }
 
 int Main(int argc, char** argv) {
@@ -118,7 +133,7 @@ int Main(int argc, char** argv) {
       ->type_name("FILE")
       ->group(security);
   app.add_option("--timeout", cli.timeout_seconds, "Give up after this long")
-      ->check(Quiet(CLI::PositiveNumber))
+      ->check(Seconds(/*may_be_zero=*/false))
       ->type_name("SECONDS")
       ->group("Options of every command");
   app.add_option("--request-id", cli.request_id,
@@ -150,7 +165,11 @@ int Main(int argc, char** argv) {
       app.exit(error, std::cout, std::cerr);  // --help, --version
       return kExitOk;
     }
-    std::string problem = error.what();
+    std::string problem = DescribeBadValue(error.get_name(), error.what());
+    if (error.get_name() == "RequiredError" &&
+        absl::StrContains(problem, "subcommand is required")) {
+      problem = DescribeMissingCommand(app);
+    }
     if (const std::vector<std::string> unexpected = app.remaining(/*recurse=*/true);
         !unexpected.empty()) {
       problem = DescribeUnexpected(app, unexpected);

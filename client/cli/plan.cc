@@ -105,7 +105,7 @@ void AddPlan(CLI::App& app, Cli& cli) {
       app, cli, "plan",
       "Show what each layer would keep of a prompt, and how many such requests fit",
       "  ripplekv plan --prompt-tokens 4096\n"
-      "  ripplekv plan --memory 8GiB --prompt-tokens 8192 --output-tokens 512\n"
+      "  ripplekv plan --memory 8GiB --prompt-tokens 7500 --output-tokens 512\n"
       "  ripplekv plan --prompt-tokens 32000 --retention 0.1 --allocator uniform\n"
       "  ripplekv plan -t 4096 --total-bytes 4000000 --allocator damage_curves\n"
       "  ripplekv profile --json | ripplekv plan -t 4096 --sensitivities - --ripple-r 4\n",

@@ -46,7 +46,7 @@ void SelectorFlags::Add(CLI::App& app, const std::string& group) {
   one_of(add("--recent-pooling", recent_pooling, "recent_attention: how they are pooled"),
          {"max", "mean", "none"});
   add("--mixed-weight", mixed_weight, "mixed: SnapKV's share, 0 to 1");
-  add("--random-seed", random_seed, "random: seed of the draw");
+  add("--random-seed", random_seed, "random: seed of the draw")->check(NotNegative());
 }
 
 absl::StatusOr<std::optional<v1::Selector>> SelectorFlags::Make() const {

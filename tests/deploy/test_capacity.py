@@ -117,20 +117,3 @@ def test_pages_of_a_request(tmp_path):
     assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     pages, size = said(r"request pages = .* = ([\d,]+) \("), said(r"\(([\d,]+) bytes\)")
     assert f"needs {pages} KV pages ({size} bytes)" in refused.value.details()
-
-
-def help_of(program, *arguments):
-    return subprocess.run([BUILD / program, *arguments, "--help"], capture_output=True, text=True, check=True).stdout
-
-
-def test_options_and_commands_of_the_pages_exist():
-    pages = PAGE + (SOURCE / "docs" / "metrics.md").read_text(encoding="utf-8")
-    commands = set(re.findall(r"`ripplekv (?:--server HOST:PORT )?([a-z]+)", pages))
-    assert {"plan", "model", "health", "calibrate"} <= commands
-    known = help_of("ripplekv-server") + help_of("ripplekv") + "".join(help_of("ripplekv", name) for name in commands)
-    known = set(re.findall(r"--[a-z][a-z0-9-]+", known)) | {
-        "--picture",
-        "--config",
-    }  # of this repository's script, others' tools
-    used = set(re.findall(r"--[a-z][a-z0-9-]+", pages))
-    assert len(used) > 20 and used <= known, used - known

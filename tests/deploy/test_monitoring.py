@@ -90,16 +90,6 @@ def test_the_runbook_has_cause_and_cure_of_every_alert_and_of_no_other():
         assert "- **Cause**: " in text and "- **Cure**: " in text, name
 
 
-def test_links_within_the_pages_lead_somewhere():
-    for name, page in (("operations.md", OPERATIONS), ("metrics.md", METRICS_PAGE)):
-        for target in re.findall(r"\]\(([^)]+)\)", page):
-            file, _, anchor = target.partition("#")
-            path = SOURCE / "docs" / (file or name)
-            assert path.exists(), f"{name}: {target}"
-            if anchor:
-                assert anchor in anchors(path.read_text(encoding="utf-8")), f"{name}: {target}"
-
-
 # --- Names --------------------------------------------------------------------------------------------------------
 
 

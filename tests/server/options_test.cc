@@ -248,6 +248,8 @@ TEST(ParseOptions, MakesTheAllocatorThatIsNamed) {
 TEST(ParseOptions, NamesTheOptionThatIsWrong) {
   unsetenv("RIPPLEKV_MODEL");  // where other tests find their model
   ExpectRefused({}, "--model", "required");
+  ExpectRefused({"--model"}, "--model", "needs a value");
+  ExpectRefused({"--model", "m", "--reflection=maybe"}, "--reflection", "'maybe' is not a value");
   const auto with = [](const char* name, const char* value) {
     ExpectRefused({"--model", "m", name, value}, name, value);
   };
@@ -410,6 +412,7 @@ TEST(ParseOptions, HelpExplainsEachWithDefaultRangeAndVariable) {
   EXPECT_THAT(parsed.exit.text, HasSubstr("above 0 to 1"));
   EXPECT_THAT(parsed.exit.text, HasSubstr("[0 to 31536000]"));
   EXPECT_THAT(parsed.exit.text, HasSubstr("256MiB"));
+  EXPECT_EQ(Parse({"-h"}).exit.text, parsed.exit.text);
 }
 
 TEST(ParseOptions, CertificateAndKeyGoTogether) {

@@ -307,7 +307,7 @@ TEST_F(CliTest, PromptsFromDocumentsMessagesAndIds) {
 
 TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{}, "required"},
+      {{}, "ripplekv needs a command: generate, chat, "},
       {{"bogus"}, "there is no command 'bogus'"},
       {{"genrate", "-p", "a"}, "did you mean generate?"},
       {{"context", "create", "-d", "a", "-q", "b"}, "there is no option -q"},
@@ -344,7 +344,7 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
       {{"score", "-c", "a", "--growth-cap", "16"}, "--growth-cap"},
       {{"score", "-c", "caf\xE9"}, "byte 3"},
       {{"score", "-f", "-", "--continuations", "-"}, "cannot both be -"},
-      {{"context"}, "subcommand"},
+      {{"context"}, "context needs a command: create, list, show, delete\n"},
       {{"context", "create"}, "no prompt"},
       {{"context", "show"}, "id"},
       {{"plan"}, "--prompt-tokens"},
@@ -353,7 +353,16 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
       {{"detokenize"}, "token ids"},
       {{"detokenize", "1", "x"}, "'x'"},
       {{"profile", "delete"}, "id"},
-      {{"--timeout", "0", "model"}, "--timeout"},
+      {{"--timeout", "0", "model"}, "--timeout: '0' is not a number of seconds above 0\n"},
+      {{"--timeout", "soon", "model"}, "--timeout: 'soon' is not a number of seconds above 0\n"},
+      {{"health", "--wait", "-1"}, "--wait: '-1' is not a number of seconds from 0\n"},
+      {{"generate", "-p", "a", "--max-tokens", "many"},
+       "--max-tokens: 'many' is not a value that it takes\n"},
+      {{"generate", "-p", "a", "--seed", "-1"}, "--seed: '-1' is below 0\n"},
+      {{"generate", "-p", "a", "--random-seed", "-1"}, "--random-seed: '-1' is below 0\n"},
+      {{"generate", "-p", "a", "--shuffle-seed", "-1"}, "--shuffle-seed: '-1' is below 0\n"},
+      {{"calibrate", "--seed", "-1"}, "--seed: '-1' is below 0\n"},
+      {{"profile", "--id"}, "--id needs a value\n"},
       {{"--server", "nowhere", "model"}, "'nowhere'"},
   };
   for (const auto& [arguments, reason] : cases) {
@@ -395,6 +404,10 @@ TEST_F(CliTest, HelpOfEveryCommandExitsWith0AndFitsTheWidth) {
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   }
   EXPECT_THAT(Run({"--version"}).out, StartsWith("ripplekv "));
+  const std::string all = Run({"--help"}).out;
+  for (const char* variable : {"RIPPLEKV_SERVER", "RIPPLEKV_TLS)", "RIPPLEKV_TLS_CA)"}) {
+    EXPECT_THAT(all, HasSubstr(variable));
+  }
 }
 
 TEST_F(CliTest, FailedCallsExitWith1AndSayWhy) {
@@ -424,6 +437,10 @@ TEST_F(CliTest, ANamedAddressWithoutAServerTellsHowToStartOne) {
   EXPECT_THAT(outcome.err, HasSubstr("no server can be reached at " + service_.address()));
   EXPECT_THAT(outcome.err,
               HasSubstr("ripplekv-server --model FILE --listen " + service_.address()));
+  // Not on another machine.
+  EXPECT_THAT(Run({"--server", "0.0.0.0:1", "model"}).err,
+              AllOf(HasSubstr("no server can be reached"), Not(HasSubstr("Start one")),
+                    HasSubstr("Name another:     ripplekv --server HOST:PORT")));
 }
 
 TEST_F(CliTest, InterruptCancelsTheCallAndExitsWith130) {
