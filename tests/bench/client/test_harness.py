@@ -11,6 +11,7 @@ import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from certificates import Authority
 from service import stubs
 
 d = stubs().decode
@@ -28,6 +29,18 @@ class Service(stubs().decode_grpc.DecodeServiceServicer):
         self.waiting = threading.Semaphore(0)
         self.busy = 0
         self.asked = 0
+        self.authorization = None  # of the last Detokenize
+        self.servers = []
+
+    def listen(self, credentials=None):
+        """Its address, of a server that is new."""
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(12))
+        stubs().decode_grpc.add_DecodeServiceServicer_to_server(self, server)
+        address = "127.0.0.1:0"
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+        server.start()
+        self.servers.append(server)
+        return f"127.0.0.1:{port}"
 
     def _until_cancelled(self, context):
         over = threading.Event()
@@ -45,6 +58,7 @@ class Service(stubs().decode_grpc.DecodeServiceServicer):
         return d.TokenizeResponse(token_ids=[1, *map(ord, text)])
 
     def Detokenize(self, request, context):
+        self.authorization = dict(context.invocation_metadata()).get("authorization")
         return d.DetokenizeResponse(text="".join(map(chr, request.token_ids)))
 
     def Score(self, request, context):
@@ -77,12 +91,10 @@ class Service(stubs().decode_grpc.DecodeServiceServicer):
 @pytest.fixture
 def service():
     service = Service()
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(12))
-    stubs().decode_grpc.add_DecodeServiceServicer_to_server(service, server)
-    service.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
+    service.address = service.listen()
     yield service
-    server.stop(0).wait()
+    for server in service.servers:
+        server.stop(0).wait()
 
 
 @pytest.fixture
@@ -173,8 +185,9 @@ def test_what_encode_puts_before_a_text_is_left_out(service, client):
     assert harness.without_lead([1, 97, 98]) == [97, 98] and harness.without_lead([97, 1]) == [97, 1]
 
 
-def test_a_chat_rendered_for_lm_eval_has_no_bos(service, monkeypatch):
-    # As far as the adapter needs it: lm-eval itself may not be installed.
+@pytest.fixture
+def lm_class(monkeypatch):
+    # lm-eval as far as the adapter needs it: it may not be installed.
     fakes = {name: types.ModuleType(name) for name in ("lm_eval", "lm_eval.models", "lm_eval.api", "lm_eval.api.model", "lm_eval.api.registry")}  # fmt: skip
     fakes["lm_eval.api.model"].LM = object
     fakes["lm_eval.api.registry"].register_model = lambda name: lambda cls: cls
@@ -184,11 +197,34 @@ def test_a_chat_rendered_for_lm_eval_has_no_bos(service, monkeypatch):
     monkeypatch.delitem(sys.modules, "ripplekv.lm_eval", raising=False)
     from ripplekv.lm_eval import RippleKVLM
 
-    try:
-        with RippleKVLM(service.address) as model:
+    yield RippleKVLM
+    del sys.modules["ripplekv.lm_eval"]
+
+
+def test_a_chat_rendered_for_lm_eval_has_no_bos(service, lm_class):
+    with lm_class(service.address) as model:
+        assert model.apply_chat_template([{"role": "user", "content": "hi"}]) == "<hi>"
+
+
+def test_lm_eval_calls_by_tls_with_a_token(service, lm_class, monkeypatch, tmp_path):
+    authority = Authority(tmp_path / "ca")
+    pairs = authority.issue("server"), authority.issue("me")
+    (server_certificate, server_key), (certificate, key) = pairs
+    address = service.listen(
+        grpc.ssl_server_credentials(
+            [(server_key.read_bytes(), server_certificate.read_bytes())], authority.ca.read_bytes(), True
+        )
+    )
+    token = tmp_path / "token"
+    token.write_text("of-a-file-0123456\n")
+    files = {"tls_ca": str(authority.ca), "tls_certificate": str(certificate), "tls_key": str(key)}
+    monkeypatch.setenv("RIPPLEKV_TOKEN", "of-the-environment")
+    for given, sent in (({}, "of-the-environment"), ({"token_file": str(token)}, "of-a-file-0123456")):
+        with lm_class(address, **files, **given) as model:
             assert model.apply_chat_template([{"role": "user", "content": "hi"}]) == "<hi>"
-    finally:
-        del sys.modules["ripplekv.lm_eval"]
+        assert service.authorization == f"Bearer {sent}"
+    with pytest.raises(ValueError, match="go together"):
+        lm_class(address, tls_ca=files["tls_ca"], tls_key=files["tls_key"])
 
 
 def test_bytes_and_single_texts_are_refused(client):

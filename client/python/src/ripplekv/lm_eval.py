@@ -9,6 +9,8 @@ registers it. Needs lm-eval 0.4.9 or later (requirements-lm-eval.txt beside the 
 from __future__ import annotations
 
 import json
+import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +29,9 @@ class RippleKVLM(LM):
     """address: HOST:PORT of the server. full: keep every position. retention: keep this share of them. kv: a KvParams as a
     dictionary or as JSON. Of these three one at most; none: the server's plan. max_length: tokens of a prompt and what
     follows it (default: the model's context). max_gen_toks: output tokens where a task says nothing. concurrency: requests at
-    a time (batch_size means nothing here: the server makes its batches)."""
+    a time (batch_size means nothing here: the server makes its batches). tls, tls_ca, tls_certificate, tls_key: as in Client.
+    token_file: a file that holds the token; without it the token in the environment's RIPPLEKV_TOKEN, if any. (lm-eval
+    writes model_args into its results, so the token itself is none of them.)"""
 
     def __init__(
         self,
@@ -39,6 +43,11 @@ class RippleKVLM(LM):
         max_gen_toks: int = 256,
         concurrency: int = 8,
         timeout: float = 3600,
+        tls: bool = False,
+        tls_ca: str | None = None,
+        tls_certificate: str | None = None,
+        tls_key: str | None = None,
+        token_file: str | None = None,
         batch_size: Any = None,
         device: Any = None,
         max_batch_size: Any = None,
@@ -51,8 +60,20 @@ class RippleKVLM(LM):
             params = {"size": {"full": {}}}
         elif retention is not None:
             params = {"size": {"retention": float(retention)}}
+        if token_file is None:
+            token = os.environ.get("RIPPLEKV_TOKEN")
+        else:
+            token = pathlib.Path(token_file).read_text(encoding="utf-8").strip()
         self._harness = Harness(
-            Client(address, timeout=timeout),
+            Client(
+                address,
+                timeout=timeout,
+                tls=bool(tls),
+                tls_ca=tls_ca,
+                tls_certificate=tls_certificate,
+                tls_key=tls_key,
+                token=token,
+            ),
             kv=params,
             max_length=max_length,
             max_gen_toks=int(max_gen_toks),
