@@ -1,16 +1,20 @@
 """deploy/kubernetes and deploy/Containerfile: every name in them exists in the programs, and they agree with each other."""
 
 import re
+import shlex
 import shutil
 import subprocess
+import urllib.error
+import urllib.request
 
 import grpc
 import pytest
 import yaml
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from certificates import Authority
 from programs import SOURCE, environment_names, program
-from service import PLAIN, Server
+from service import PLAIN, Server, free_port
 from tiny_model import write_tiny_llama
 
 KUBERNETES = SOURCE / "deploy" / "kubernetes"
@@ -339,6 +343,81 @@ def test_the_overlay_of_the_docs_with_tls(render_example):
             assert only[kind] == {k: v for k, v in plain.items() if k != "grpc"}
     ports = [port for each in objects if each["kind"] == "Service" for port in each["spec"]["ports"]]
     assert len(ports) == 3 and not any("appProtocol" in port for port in ports)
+
+
+@pytest.fixture(scope="module")
+def tls_folder(tmp_path_factory):
+    """What the Secrets of the component `tls` hold: a certificate good for a server and its clients, and tokens."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = Authority(folder)
+    for source, name in zip(authority.issue("ripplekv"), ("tls.crt", "tls.key")):
+        source.rename(folder / name)
+    (folder / "tokens").write_text("someone a-token-of-16-characters\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_probes_work_where_the_server_has_tls_client_certificates_and_tokens(name, servers, tls_folder, tmp_path):
+    """Those of the component `tls`, whose variables a process gets here: while the model loads and while it serves."""
+    (component,) = [each for file, each in documents("Component") if file.parent.name == "tls"]
+    operations = yaml.safe_load(component["patches"][0]["patch"])
+    values = {each["path"].rpartition("/")[2]: each.get("value") for each in operations}
+    environment = {each["name"]: str(tls_folder / each["value"].removeprefix("/tls/")) for each in values["env"]}
+    assert set(environment) == {"RIPPLEKV_TLS_CERTIFICATE", "RIPPLEKV_TLS_KEY"}
+    environment |= {
+        "RIPPLEKV_TLS_CLIENT_CA": str(tls_folder / "ca.crt"),
+        "RIPPLEKV_TOKEN_FILE": str(tls_folder / "tokens"),
+    }
+    options = {
+        "model": servers[name].log.parent / "tiny.gguf",
+        "threads": 1,
+        "profile_dir": tmp_path / "profiles",
+        **PLAIN,
+    }
+    if name == "ripplekv":  # whose probe fails for as long as the profile is missing
+        options |= {"calibration": f"127.0.0.1:{free_port()}", "wait_for_profile": True}
+    pair = (tls_folder / each for each in ("ca.crt", "tls.key", "tls.crt"))
+    credentials = grpc.ssl_channel_credentials(*(file.read_bytes() for file in pair))
+    program_ = program(PROGRAMS[name])
+    with Server(
+        program_, tmp_path / "log", environment=environment, credentials=credentials, wait=False, **options
+    ) as server:
+        ready = name != "ripplekv"
+        server.wait_for_log("model_loaded")
+        if ready:
+            server.wait_until_serving()
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            probe = values[kind]
+            assert probe["httpGet"]["port"] == "metrics"
+            try:
+                with urllib.request.urlopen(
+                    f"http://{server.metrics_address}{probe['httpGet']['path']}", timeout=5
+                ) as reply:
+                    status = reply.status
+            except urllib.error.HTTPError as error:
+                status = error.code
+            assert status == (200 if ready else 503)
+        # What the probes of the base would see.
+        with server.connect() as plain, pytest.raises(grpc.RpcError) as refused:
+            health_pb2_grpc.HealthStub(plain).Check(health_pb2.HealthCheckRequest(), timeout=5)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_the_client_inside_a_pod_with_tls(servers, tls_folder, tmp_path):
+    """The command of the docs, with this machine's addresses and files."""
+    docs = re.sub(r"\s+", " ", (SOURCE / "docs" / "deployment.md").read_text())
+    (command,) = re.findall(r"exec deployment/ripplekv -- (ripplekv --server localhost:50051 --tls-ca [^`]*)`", docs)
+    (more,) = re.findall(r"with client certificates also `(--tls-certificate [^`]*)`", docs)
+    files = {f"tls_{name}": tls_folder / file for name, file in (("certificate", "tls.crt"), ("key", "tls.key"))}
+    options = {"model": servers["ripplekv"].log.parent / "tiny.gguf", "threads": 1, "calibration": "off", **PLAIN}
+    options |= {"profile_dir": tmp_path / "profiles", "tls_client_ca": tls_folder / "ca.crt", **files}
+    pair = (tls_folder / each for each in ("ca.crt", "tls.key", "tls.crt"))
+    credentials = grpc.ssl_channel_credentials(*(file.read_bytes() for file in pair))
+    with Server(program("ripplekv-server"), tmp_path / "log", credentials=credentials, **options) as server:
+        line = f"{command} {more}".replace("localhost:50051", f"localhost:{server.address.rpartition(':')[2]}")
+        words = shlex.split(line.replace("/tls/", f"{tls_folder}/"))
+        done = subprocess.run([program("ripplekv"), *words[1:]], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
 
 
 @needs_kubectl
