@@ -43,18 +43,41 @@ if [ ! -x .venv/bin/python ]; then
 fi
 
 # Every list holds the whole closure of what it needs, pinned, so pip need not resolve (and can't pull a CUDA build).
-# PyTorch's own index is asked besides, for the CPU build of torch; a machine that can't reach it goes on without.
+pip() { .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 30 "$@"; }
+
+# torch before the lists: its CPU build, of PyTorch's own index or whichever pip is told of besides. Without that build pip
+# would take the index's torch of the same version, gigabytes made for CUDA: that only from wheels on this machine.
+install_torch() {
+  local version log
+  version=$(sed -n 's/^torch==//p' deploy/requirements-build.txt)
+  if .venv/bin/python -c "from importlib.metadata import version as v; exit(v('torch').split('+')[0] != '$version')" 2> /dev/null; then
+    return
+  fi
+  echo "install: torch $version, the CPU build"
+  log=$(mktemp)
+  if ! pip --only-binary torch --extra-index-url https://download.pytorch.org/whl/cpu "torch==$version+cpu" > "$log" 2>&1; then
+    if pip --only-binary torch --no-index "torch==$version" >> "$log" 2>&1; then
+      echo "install: torch $version of a wheel on this machine (find-links), as no index has $version+cpu"
+    else
+      tail -n 15 "$log" >&2
+      fail "pip finds no torch $version+cpu (log: $log); is https://download.pytorch.org/whl/cpu reachable? Another index that has \
+it: PIP_EXTRA_INDEX_URL=URL scripts/install.sh; a folder with a wheel: PIP_FIND_LINKS=FOLDER scripts/install.sh"
+    fi
+  fi
+  rm -f "$log"
+}
+
 pip_install() {
   local list=$1 stamp=.venv/.installed-$(basename "$1")
   cmp -s "$list" "$stamp" && return
   echo "install: Python packages of $list"
   local log; log=$(mktemp)
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --retries 1 --timeout 30 \
-    --only-binary torch --extra-index-url https://download.pytorch.org/whl/cpu -r "$list" > "$log" 2>&1 ||
+  pip -r "$list" > "$log" 2>&1 ||
     { tail -n 15 "$log" >&2; fail "pip could not install $list (log: $log); is the package index reachable?"; }
   rm -f "$log"
   cp "$list" "$stamp"
 }
+install_torch
 pip_install deploy/requirements-build.txt
 if [ "$tests" = 1 ]; then
   pip_install deploy/requirements-test.txt
