@@ -13,9 +13,15 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = SOURCE / "deploy" / "envoy" / "envoy.yaml"
 
 
-def local_config(replicas, calibration, port, admin_port, stats_port):
+def configuration(tls_folder=None):
+    """The text of it; with the lines for TLS turned on, and the files of that folder."""
+    text = CONFIG.read_text()
+    return text if tls_folder is None else text.replace("# TLS ", "").replace("/tls/", f"{tls_folder}/")
+
+
+def local_config(replicas, calibration, port, admin_port, stats_port, tls_folder=None):
     """The configuration with other addresses, and nothing else changed."""
-    config = copy.deepcopy(yaml.safe_load(CONFIG.read_text()))
+    config = copy.deepcopy(yaml.safe_load(configuration(tls_folder)))
 
     def endpoints(addresses):
         hosts = [a.rpartition(":") for a in addresses]
@@ -40,13 +46,13 @@ def local_config(replicas, calibration, port, admin_port, stats_port):
 class Envoy:
     """Runs until the end of the `with` block."""
 
-    def __init__(self, program, folder, replicas, calibration):
+    def __init__(self, program, folder, replicas, calibration, tls_folder=None):
         self.address = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
         self.stats = f"127.0.0.1:{free_port()}"
         ports = [int(a.rpartition(":")[2]) for a in (self.address, self.admin, self.stats)]
         file = folder / "envoy.yaml"
-        file.write_text(yaml.safe_dump(local_config(replicas, calibration, *ports)))
+        file.write_text(yaml.safe_dump(local_config(replicas, calibration, *ports, tls_folder)))
         self.log = folder / "envoy.log"
         with open(self.log, "wb") as log:
             command = [

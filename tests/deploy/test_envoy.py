@@ -11,7 +11,8 @@ from concurrent import futures
 import grpc
 import pytest
 
-from envoy_proxy import CONFIG, Envoy
+from certificates import Authority
+from envoy_proxy import Envoy, configuration
 from programs import program
 from service import PLAIN, Server, free_port, generate, stubs, wait_until
 from tiny_model import write_tiny_llama
@@ -97,9 +98,22 @@ def service(tmp_path_factory):
             server.stop()
 
 
-def test_the_configuration_is_valid():
+@pytest.fixture(scope="module")
+def tls_folder(tmp_path_factory):
+    """What the Secret ripplekv-tls holds: one certificate for servers and for Envoy, which names no caller."""
+    folder = tmp_path_factory.mktemp("tls")
+    names = "DNS:ripplekv.ripplekv.svc,DNS:ripplekv-envoy,IP:127.0.0.1"
+    for source, name in zip(Authority(folder).issue("ripplekv", "/O=RippleKV", names), ("tls.crt", "tls.key")):
+        source.rename(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_configuration_is_valid(tls, tls_folder, tmp_path):
+    file = tmp_path / "envoy.yaml"
+    file.write_text(configuration(tls_folder if tls else None))
     done = subprocess.run(
-        [ENVOY, "--mode", "validate", "-c", str(CONFIG), "--log-level", "warning"], capture_output=True, text=True
+        [ENVOY, "--mode", "validate", "-c", str(file), "--log-level", "warning"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr.lower(), done.stderr
@@ -354,3 +368,37 @@ def test_nothing_else_is_tried_again(tmp_path, code, first):
         )
         time.sleep(0.5)  # longer than the pause before another try
         assert sum(fake.calls for fake in failing) == 1
+
+
+def test_tls_on_both_sides_and_callers_by_their_tokens(tls_folder, tmp_path):
+    """The lines for TLS, before servers that need a client certificate and a token."""
+    model = write_tiny_llama(tmp_path / "tiny.gguf")
+    tokens = tmp_path / "tokens"
+    tokens.write_text("alice alices-token-0001\nbob bobs-token-000002\n")
+    ca, key, certificate = ((tls_folder / name).read_bytes() for name in ("ca.crt", "tls.key", "tls.crt"))
+    options = {"model": model, "threads": 1, "calibration": "off", "profile_dir": tmp_path / "profiles", **PLAIN}
+    options |= {"tls_certificate": tls_folder / "tls.crt", "tls_key": tls_folder / "tls.key"}
+    options |= {"tls_client_ca": tls_folder / "ca.crt", "token_file": tokens}
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    decode = stubs().decode
+    with Server(program("ripplekv-server"), tmp_path / "log", credentials=credentials, **options) as server:
+        with Envoy(ENVOY, tmp_path, [server.address], server.address, tls_folder) as envoy:
+            wait_until(lambda: envoy.healthy("decode") == 1)
+            with grpc.secure_channel(envoy.address, grpc.ssl_channel_credentials(ca)) as channel:
+                stub = stubs().decode_grpc.DecodeServiceStub(channel)
+
+                def contexts(token):
+                    metadata = [("authorization", f"Bearer {token}")]
+                    found = stub.ListContexts(decode.ListContextsRequest(), metadata=metadata, timeout=20).contexts
+                    return [context.context_id for context in found]
+
+                metadata = [("authorization", "Bearer alices-token-0001"), ("x-ripplekv-context", "a")]
+                made = stub.CreateContext(decode.CreateContextRequest(text="A text."), metadata=metadata, timeout=20)
+                assert (
+                    contexts("alices-token-0001") == [made.context.context_id] and contexts("bobs-token-000002") == []
+                )
+                request = decode.GetModelRequest()
+                assert code_of(lambda: stub.GetModel(request, timeout=20)) == grpc.StatusCode.UNAUTHENTICATED
+            with grpc.insecure_channel(envoy.address) as plain:
+                stub = stubs().decode_grpc.DecodeServiceStub(plain)
+                assert code_of(lambda: stub.GetModel(request, timeout=20)) == grpc.StatusCode.UNAVAILABLE
