@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "calibration/size_examples.h"
+#include "model/unicode.h"
 
 namespace ripplekv {
 
@@ -84,7 +85,7 @@ absl::StatusOr<CalibrationRecord> Calibrator::Cancel(std::string_view job_id,
     return absl::FailedPreconditionError(absl::StrCat(
         "calibration ", record.job_id(), " has ended already: it is ", JobStateName(record.state)));
   }
-  return absl::NotFoundError(absl::StrCat("no calibration '", std::string(job_id.substr(0, 80)),
+  return absl::NotFoundError(absl::StrCat("no calibration '", Excerpt(job_id),
                                           "' runs here, nor is it one of the last ",
                                           kRememberedJobs, " that ended"));
 }

@@ -92,7 +92,7 @@ absl::StatusOr<Corpus> CorpusFromTexts(std::string name, std::vector<std::string
 
 absl::StatusOr<Corpus> LoadCorpus(const std::string& corpus_dir, const std::string& name) {
   if (!IsCorpusName(name)) {
-    return absl::InvalidArgumentError(absl::StrCat("name is '", name.substr(0, 80),
+    return absl::InvalidArgumentError(absl::StrCat("name is '", Excerpt(name),
                                                    "': must be 1 to 64 of a-z, 0-9, '-' and '_'"));
   }
   if (corpus_dir.empty()) {

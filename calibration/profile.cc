@@ -110,10 +110,7 @@ absl::Status CheckText(absl::string_view field, const std::string& text, size_t 
 
 absl::Status CheckDigest(absl::string_view field, const std::string& text) {
   if (IsSha256Hex(text)) return absl::OkStatus();
-  return Invalid(
-      field,
-      FindInvalidUtf8(text) == std::string::npos ? text.substr(0, 80) : std::string("not text"),
-      "must be 64 lower-case hexadecimal digits");
+  return Invalid(field, Excerpt(text), "must be 64 lower-case hexadecimal digits");
 }
 
 absl::Status CheckValues(absl::string_view field, const std::vector<double>& values, size_t count) {

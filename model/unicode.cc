@@ -103,6 +103,13 @@ std::string Utf8Stream::Push(std::string_view bytes) {
   return out;
 }
 
+std::string Excerpt(std::string_view text) {
+  constexpr size_t kBytes = 80;
+  Utf8Stream stream;
+  const std::string whole = stream.Push(text.substr(0, kBytes));
+  return whole + (text.size() > kBytes ? "..." : stream.Flush());
+}
+
 std::string Utf8Stream::Flush() {
   if (pending_.empty()) return "";
   pending_.clear();

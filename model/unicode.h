@@ -27,6 +27,10 @@ Utf8Step NextUtf8(std::string_view text);
 // Offset of the first byte that is not well-formed UTF-8, or npos.
 size_t FindInvalidUtf8(std::string_view text);
 
+// Of a text from outside, for an error's message: its first 80 bytes at most, whole characters, with
+// "..." where it goes on. Each maximal subpart of an ill-formed sequence becomes U+FFFD.
+std::string Excerpt(std::string_view text);
+
 void AppendUtf8(char32_t code_point, std::string& out);
 
 // What Python's str.isspace calls whitespace (what str.strip, and so Jinja, takes off).

@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "model/unicode.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/profile_convert.h"
 #include "server/rpc/status.h"
@@ -33,7 +34,7 @@ absl::Status ListCalibrations(const CalibrationBackend& backend,
   if (!request.page_token().empty() &&
       (!absl::SimpleAtoi(request.page_token(), &before) || before < 1)) {
     return InvalidField("page_token",
-                        absl::StrCat("is '", request.page_token().substr(0, 80),
+                        absl::StrCat("is '", Excerpt(request.page_token()),
                                      "': must be empty or a next_page_token of an earlier answer"));
   }
   const int size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();
@@ -61,7 +62,7 @@ absl::Status CancelCalibration(const CalibrationBackend& backend,
   const absl::StatusOr<CalibrationRecord> record = backend.calibrator->Cancel(
       job_id, absl::StrCat("calibration ", job_id, " was cancelled by CancelCalibration"));
   if (absl::IsNotFound(record.status())) {
-    return ResourceNotFound(kCalibrationType, job_id, record.status().message());
+    return ResourceNotFound(kCalibrationType, Excerpt(job_id), record.status().message());
   }
   if (!record.ok()) return record.status();
   *response->mutable_calibration() = CalibrationToProto(*record);

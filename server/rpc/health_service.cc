@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "model/unicode.h"
 #include "server/rpc/status.h"
 #include "server/rpc/stream_reactor.h"
 
@@ -103,9 +104,9 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
   const std::lock_guard lock(state_->mutex);
   const auto found = state_->services.find(request->service());
   if (found == state_->services.end()) {
-    reactor->Finish(
-        ToGrpcStatus(ResourceNotFound("grpc.Service", request->service(),
-                                      absl::StrCat("no service '", request->service(), "' here"))));
+    const std::string name = Excerpt(request->service());
+    reactor->Finish(ToGrpcStatus(
+        ResourceNotFound("grpc.Service", name, absl::StrCat("no service '", name, "' here"))));
   } else {
     response->set_status(found->second);
     reactor->Finish(grpc::Status::OK);

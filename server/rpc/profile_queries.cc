@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "calibration/canonical_digest.h"
+#include "model/unicode.h"
 #include "server/rpc/limits.h"
 #include "server/rpc/profile_convert.h"
 #include "server/rpc/status.h"
@@ -17,7 +18,7 @@ constexpr char kProfileType[] = "ripplekv.v1.Profile";
 absl::Status CheckId(absl::string_view field, const std::string& id) {
   if (IsSha256Hex(id)) return absl::OkStatus();
   return InvalidField(
-      field, absl::StrCat("is '", id.substr(0, 80), "': must be 64 lower-case hexadecimal digits"));
+      field, absl::StrCat("is '", Excerpt(id), "': must be 64 lower-case hexadecimal digits"));
 }
 
 std::optional<RunInfo> RunOf(ProfileStore& store, const std::string& id) {
@@ -69,7 +70,7 @@ absl::Status ListProfiles(const CalibrationBackend& backend, const v1::ListProfi
   const std::string& after = request.page_token();  // the last id of the page before
   if (!after.empty() && !IsSha256Hex(after)) {
     return InvalidField("page_token",
-                        absl::StrCat("is '", after.substr(0, 80),
+                        absl::StrCat("is '", Excerpt(after),
                                      "': must be empty or a next_page_token of an earlier answer"));
   }
   const int size = request.page_size() == 0 ? kDefaultPageSize : request.page_size();

@@ -71,6 +71,16 @@ TEST(Utf8, EveryCodePointThereAndBack) {
   }
 }
 
+TEST(Excerpt, IsShortAndOfWholeCharacters) {
+  EXPECT_EQ(Excerpt(""), "");
+  EXPECT_EQ(Excerpt("h\xC3\xA9"), "h\xC3\xA9");
+  EXPECT_EQ(Excerpt(std::string(80, 'x')), std::string(80, 'x'));
+  EXPECT_EQ(Excerpt(std::string(81, 'x')), std::string(80, 'x') + "...");
+  EXPECT_EQ(Excerpt(std::string(79, 'x') + "\xC3\xA9"), std::string(79, 'x') + "...");
+  EXPECT_EQ(Excerpt("a\xFF"), "a\xEF\xBF\xBD");
+  EXPECT_EQ(Excerpt("a\xC3"), "a\xEF\xBF\xBD");
+}
+
 TEST(Utf8, FindsTheFirstInvalidByte) {
   EXPECT_EQ(FindInvalidUtf8(""), std::string_view::npos);
   EXPECT_EQ(FindInvalidUtf8("h\xC3\xA9"), std::string_view::npos);
