@@ -28,9 +28,11 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Bytes that are not UTF-8 become U+FFFD.
+// In ASCII: what else there is becomes \uXXXX, since some characters steer terminals, turn the
+// direction of what follows or end a line for some readers. Bytes that are not UTF-8 become U+FFFD.
 std::string Quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true,
+                                   nlohmann::json::error_handler_t::replace);
 }
 
 bool IsPlain(const std::string& text) {

@@ -24,6 +24,19 @@ TEST(Log, WritesOneLineAnEvent) {
           "warning odd path=\"a b\" empty=\"\" text=\"two\\nlines \\\"quoted\\\"\" id=\"a=b\""));
 }
 
+TEST(Log, LeavesNothingToTerminalsAndReadersOfLines) {
+  // Delete, CSI, next line, line separator, right-to-left override.
+  const std::string caller = "Zo\u00eb\x7f\u009b31m\u0085\u2028\u202e";
+  const std::string escaped = "\"Zo\\u00eb\\u007f\\u009b31m\\u0085\\u2028\\u202e\"";
+  std::vector<std::string> lines;
+  Log(LogLevel::kInfo, LogFormat::kText, &lines).Info("call", {{"caller", caller}});
+  Log(LogLevel::kInfo, LogFormat::kJson, &lines).Info("call", {{"caller", caller}});
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0], "info call caller=" + escaped);
+  EXPECT_THAT(lines[1], testing::HasSubstr("\"caller\":" + escaped));
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["caller"], caller);
+}
+
 TEST(Log, LeavesOutWhatIsLessSevere) {
   std::vector<std::string> lines;
   Log log(LogLevel::kWarning, LogFormat::kText, &lines);
