@@ -19,7 +19,8 @@ namespace ripplekv {
 // What holds for one call.
 struct CallOptions {
   std::optional<double> timeout_seconds = std::nullopt;  // above 0; unset: as long as it takes
-  std::string request_id = {};     // sent as metadata x-request-id; empty: the server makes one
+  // Sent as metadata x-request-id: printable ASCII. Empty: the server makes one.
+  std::string request_id = {};
   Canceller* canceller = nullptr;  // may cancel the call from another thread
   bool wait_for_ready = false;     // until the server can be reached, rather than failing at once
 };

@@ -112,6 +112,18 @@ CLI::Validator Seconds(bool may_be_zero) {
       "seconds"));
 }
 
+CLI::Validator RequestId() {
+  return Quiet(CLI::Validator(
+      [](std::string& text) -> std::string {
+        bool plain = text.size() <= 128;
+        for (const char c : text) plain = plain && c > ' ' && c < 0x7f;
+        if (plain) return "";
+        return absl::StrCat("is not a request id (", text.size(),
+                            " bytes): must be 1 to 128 printable ASCII characters without spaces");
+      },
+      "id"));
+}
+
 CLI::Validator NotNegative() {
   return Quiet(CLI::Validator(
       [](std::string& text) -> std::string {

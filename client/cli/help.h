@@ -28,6 +28,7 @@ class HelpFormatter : public CLI::Formatter {
 CLI::Validator OneOf(std::vector<std::string> names);
 CLI::Validator Quiet(CLI::Validator validator);
 CLI::Validator Seconds(bool may_be_zero);
+CLI::Validator RequestId();  // gRPC ends the process over other metadata
 CLI::Validator NotNegative();  // for unsigned numbers: CLI11 takes -1 for the largest
 
 }  // namespace ripplekv

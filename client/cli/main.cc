@@ -138,6 +138,7 @@ int Main(int argc, char** argv) {
       ->group("Options of every command");
   app.add_option("--request-id", cli.request_id,
                  "Names the call in the server's log; without it the server makes one")
+      ->check(RequestId())
       ->type_name("ID")
       ->group("Options of every command");
   app.add_flag(

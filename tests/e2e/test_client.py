@@ -314,6 +314,8 @@ def test_no_server(run):
         (["generate", "--prompt", "x", "--logit-bias", "5"], ["--logit-bias", "'5'"]),
         (["generate", "--prompt", "x", "--retention", "0.5", "--full"], ["--full", "--retention"]),
         (["generate", "--prompt", "x", "--timeout", "-1"], ["--timeout"]),
+        (["generate", "--prompt", "x", "--request-id", "é"], ["--request-id", "2 bytes", "printable ASCII"]),
+        (["model", "--request-id", "two\nlines"], ["--request-id", "printable ASCII"]),
         (["plan"], ["--prompt-tokens"]),
     ],
 )
