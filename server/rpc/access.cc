@@ -3,6 +3,8 @@
 #include <grpc/grpc_security_constants.h>
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,13 @@ constexpr char kAnonymous[] = "anonymous";
 
 absl::Status Read(const char* option, const std::string& path, std::string* content) {
   if (path.empty()) return absl::OkStatus();
+  std::error_code error;
+  const std::filesystem::file_status found = std::filesystem::status(path, error);
+  if (std::filesystem::exists(found) && !std::filesystem::is_regular_file(found)) {
+    // A pipe would be waited for, at every look.
+    return absl::InvalidArgumentError(absl::StrCat(
+        option, ": ", path, ": must be a regular file, since it is read again and again"));
+  }
   absl::StatusOr<std::string> text = ReadCredentialFile(path);
   if (!text.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(option, ": ", text.status().message()));

@@ -100,6 +100,8 @@ def test_a_server_does_not_start_with_files_it_cannot_use(tmp_path, tiny_model_p
     _, other_key = authority.issue("other")
     missing, tokens = tmp_path / "missing.pem", tmp_path / "tokens"
     tokens.write_text(f"alice {ALICE}\nbob short\n")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     cases = (
         ("ripplekv-server", {"tls_certificate": certificate, "tls_key": missing}, missing, "No such file"),
         ("ripplekv-server", {"tls_certificate": certificate, "tls_key": other_key}, other_key, "is not the key of"),
@@ -110,6 +112,8 @@ def test_a_server_does_not_start_with_files_it_cannot_use(tmp_path, tiny_model_p
             "no certificate",
         ),
         ("ripplekv-server", {"token_file": tokens}, tokens, "line 2"),
+        ("ripplekv-server", {"token_file": pipe}, pipe, "must be a regular file"),
+        ("ripplekv-server", {"tls_certificate": certificate, "tls_key": tmp_path}, tmp_path, "must be a regular file"),
         ("ripplekv-server", {"calibration": "127.0.0.1:1", "calibration_tls_ca": missing}, missing, "No such file"),
         ("ripplekv-calibration-server", {"token_file": missing}, missing, "No such file"),
     )
@@ -225,6 +229,11 @@ def test_tokens_change_while_a_stream_runs(start, long_model_path, tmp_path):
     assert error_of(get_model, server.channel, bearer(ALICE)).code() == grpc.StatusCode.UNAUTHENTICATED
     assert goes_on(server, stream)
     stream.cancel()
+    file.unlink()
+    os.mkfifo(file)  # which nobody writes to
+    wait_until(lambda: "regular file" in server.events("tokens_reload_failed")[-1]["error"], 10, "the log of a pipe")
+    assert get_model(server.channel, bearer(BOB)).model.layers > 0
+    assert server.stop(timeout=20) == 0
 
 
 # --- TLS ---
