@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace ripplekv {
 
-// /metrics and /healthz over HTTP, on a few threads of its own. A connection that says
-// nothing for two seconds is closed.
+// /metrics and /healthz over HTTP, on a thread of its own: one request a connection, and GET and HEAD
+// only. Connections that say little or nothing, however many, hold up neither others nor the end.
 class HttpEndpoint {
  public:
   struct Handlers {
@@ -18,10 +19,12 @@ class HttpEndpoint {
     std::function<bool()> serving;         // /healthz: 200 "SERVING" or 503 "NOT_SERVING"
   };
 
-  // Listens at once. FAILED_PRECONDITION names the address where it is taken or not of this
-  // machine.
+  // Listens at once. A connection is closed `connection_time` after it came, answered or not.
+  // FAILED_PRECONDITION names the address where it is taken or not of this machine.
   static absl::StatusOr<std::unique_ptr<HttpEndpoint>> Start(const Address& address,
-                                                             Handlers handlers);
+                                                             Handlers handlers,
+                                                             std::chrono::milliseconds connection_time =
+                                                                 std::chrono::seconds(5));
   ~HttpEndpoint();
   HttpEndpoint(const HttpEndpoint&) = delete;
   HttpEndpoint& operator=(const HttpEndpoint&) = delete;
