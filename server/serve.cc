@@ -1,6 +1,7 @@
 #include "server/serve.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,15 @@ sigset_t EndingSignals() {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   return signals;
+}
+
+// gRPC stops listening for good where it finds no file descriptor for a connection, and the limit
+// that programs start with is often 1,024: as many as the process may have.
+void UseAllFileDescriptors() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // allowed to everybody; process_max_fds shows it
 }
 
 int WaitForSignal() {
@@ -79,6 +89,7 @@ LogFormat LogFormatOf(const ServerOptions& options) {
 int Serve(const ServerOptions& options, Backend& backend, const Access& access,
           Readiness* readiness, Log* log, Metrics* metrics) {
   HealthService* const health = readiness->health();
+  UseAllFileDescriptors();
   LogOptions(options, log);
   const auto fail = [&](const absl::Status& status) {
     log->Error("start_failed",

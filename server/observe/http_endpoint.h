@@ -10,7 +10,7 @@
 
 namespace ripplekv {
 
-// /metrics and /healthz over HTTP, on a thread of its own: one request a connection, and GET and HEAD
+// /metrics and /healthz over HTTP, on a thread of its own: one request a connection, GET and HEAD
 // only. Connections that say little or nothing, however many, hold up neither others nor the end.
 class HttpEndpoint {
  public:
@@ -21,10 +21,9 @@ class HttpEndpoint {
 
   // Listens at once. A connection is closed `connection_time` after it came, answered or not.
   // FAILED_PRECONDITION names the address where it is taken or not of this machine.
-  static absl::StatusOr<std::unique_ptr<HttpEndpoint>> Start(const Address& address,
-                                                             Handlers handlers,
-                                                             std::chrono::milliseconds connection_time =
-                                                                 std::chrono::seconds(5));
+  static absl::StatusOr<std::unique_ptr<HttpEndpoint>> Start(
+      const Address& address, Handlers handlers,
+      std::chrono::milliseconds connection_time = std::chrono::seconds(5));
   ~HttpEndpoint();
   HttpEndpoint(const HttpEndpoint&) = delete;
   HttpEndpoint& operator=(const HttpEndpoint&) = delete;

@@ -1,11 +1,14 @@
 #include "server/observe/metrics.h"
 
 #include <prometheus/text_serializer.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,6 +83,22 @@ std::optional<double> ResidentBytes() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
+// Absent without /proc.
+std::optional<double> OpenFileDescriptors() {
+  std::error_code error;
+  std::filesystem::directory_iterator one("/proc/self/fd", error);
+  double open = -1;  // that of the directory itself
+  for (; !error && one != std::filesystem::directory_iterator(); one.increment(error)) ++open;
+  if (error) return std::nullopt;
+  return open;
+}
+
+double MaxFileDescriptors() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<double>(limit.rlim_cur);
+}
+
 prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry, const char* name,
                                                    const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
@@ -149,6 +168,8 @@ Metrics::Metrics(const BuildInfo& build)
           Gauge("ripplekv_profile_store_problems",
                 "Files in the profile directory that are damaged or foreign and not used.")),
       resident_memory_(Gauge("process_resident_memory_bytes", "Resident memory size in bytes.")),
+      open_fds_(Gauge("process_open_fds", "Number of open file descriptors.")),
+      max_fds_(Gauge("process_max_fds", "Maximum number of open file descriptors.")),
       contexts_evicted_(Counter("ripplekv_contexts_evicted_total",
                                 "Contexts forgotten because others needed the memory.")),
       contexts_expired_(Counter("ripplekv_contexts_expired_total",
@@ -350,6 +371,8 @@ void Metrics::Refresh() {
   }
   if (problems_) store_problems_.Set(static_cast<double>(problems_()));
   if (const auto bytes = ResidentBytes(); bytes.has_value()) resident_memory_.Set(*bytes);
+  if (const auto open = OpenFileDescriptors(); open.has_value()) open_fds_.Set(*open);
+  max_fds_.Set(MaxFileDescriptors());
 }
 
 std::string Metrics::Scrape() {

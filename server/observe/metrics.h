@@ -114,6 +114,8 @@ class Metrics final : public EngineObserver {
   prometheus::Gauge& calibration_progress_;
   prometheus::Gauge& store_problems_;
   prometheus::Gauge& resident_memory_;
+  prometheus::Gauge& open_fds_;
+  prometheus::Gauge& max_fds_;
   prometheus::Counter& contexts_evicted_;
   prometheus::Counter& contexts_expired_;
   prometheus::Counter& admitted_;

@@ -1,8 +1,10 @@
 """Running the servers: health, signals, deadlines, cancellation, limits, metrics, logs, options."""
 
+import contextlib
 import json
 import math
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -541,6 +543,25 @@ def test_the_http_endpoint_is_small(server):
     host, port = server.metrics_address.split(":")
     with socket.create_connection((host, int(port))):
         assert healthz(server) == (200, "SERVING")
+
+
+def test_more_connections_than_the_limit_it_was_started_with(start):
+    """gRPC listens no more once it was out of file descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        server = start(wait=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    server.wait_until_serving()
+    host, port = server.address.split(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+        wait_until(lambda: server.metrics()["process_open_fds"] > 200)
+    with server.connect() as channel:
+        request = stubs().decode.GetModelRequest()
+        assert stubs().decode_grpc.DecodeServiceStub(channel).GetModel(request, timeout=10).model.layers == LAYERS
 
 
 SECRET = "xyzzy-plugh-secret"

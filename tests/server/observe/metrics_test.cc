@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <regex>
 #include <set>
@@ -119,9 +120,15 @@ TEST(Metrics, TellsOfTheProcess) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const double seconds = std::chrono::duration<double>(now).count();
   Metrics metrics(Build());
-  const std::string text = metrics.Scrape();
+  std::string text = metrics.Scrape();
   EXPECT_NEAR(Value(text, "process_start_time_seconds"), seconds, 60);
   EXPECT_GT(Value(text, "process_resident_memory_bytes"), 1 << 20);
+  const double open = Value(text, "process_open_fds");
+  const int file = dup(2);
+  text = metrics.Scrape();
+  close(file);
+  EXPECT_EQ(Value(text, "process_open_fds"), open + 1);
+  EXPECT_EQ(Value(text, "process_max_fds"), static_cast<double>(sysconf(_SC_OPEN_MAX)));
 }
 
 TEST(Metrics, CountersOfContextsFollowTheEngine) {
