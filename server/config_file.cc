@@ -15,6 +15,9 @@ bool IsFlag(const CLI::Option& option) { return option.get_expected_max() == 0; 
 // What is wrong with a key's values; empty: nothing that the option itself would not find.
 std::string ProblemOf(const CLI::ConfigItem& item, const CLI::Option& option) {
   for (const std::string& value : item.inputs) {
+    if (absl::StrContains(value, '\\')) {
+      return absl::StrCat("'", value, "' holds a backslash: TOML's escapes are not read here");
+    }
     if (value.find('"') == std::string::npos && !absl::StartsWith(value, "'")) continue;
     return absl::StrCat("'", value,
                         "' has quotes that do not match, or hold a '#' or another quote");

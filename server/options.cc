@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <sstream>
+#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -26,13 +27,24 @@
 namespace ripplekv {
 namespace {
 
+// CLI11 alone takes 010 for eight and 0x10 for sixteen.
+template <typename Number>
+bool ReadNumber(const std::string& text, Number& value) {
+  if constexpr (std::is_integral_v<Number>) {
+    const std::string digits = text.substr(!text.empty() && text.front() == '-' ? 1 : 0);
+    if (digits.find_first_not_of("0123456789") != std::string::npos) return false;
+    if (digits.size() > 1 && digits.front() == '0') return false;
+  }
+  return CLI::detail::lexical_cast(text, value);
+}
+
 // A number that `accept` takes; `complaint` leads to the range in the error.
 template <typename Number, typename Accept>
 CLI::Validator NumberThat(std::string range, std::string complaint, Accept accept) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
         Number value = 0;
-        if (CLI::detail::lexical_cast(text, value) && accept(value)) return "";
+        if (ReadNumber(text, value) && accept(value)) return "";
         return absl::StrCat("'", text, "' is not ", complaint, range);
       },
       range);
@@ -65,7 +77,7 @@ std::optional<std::vector<T>> ParseList(const std::string& text) {
   std::vector<T> values;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     T value{};
-    if (!CLI::detail::lexical_cast(std::string(part), value)) return std::nullopt;
+    if (!ReadNumber(std::string(part), value)) return std::nullopt;
     values.push_back(value);
   }
   return values;

@@ -109,6 +109,7 @@ TEST_F(ConfigFileTest, NamesFileKeyAndRange) {
   ExpectRefused("model = \"m\"\nmodel = \"n\"\n", {"model: has 2 values"});
   ExpectRefused("sinks = 1\nmodel = \"m\"\nsinks = 1\n", {"sinks: is given twice"});
   ExpectRefused("model = \"a # b\"\n", {"model: ", "quotes"});
+  ExpectRefused("model = \"a\\tb\"\n", {"model: ", "backslash"});
 }
 
 TEST_F(ConfigFileTest, MustBeThere) {

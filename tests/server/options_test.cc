@@ -276,10 +276,13 @@ TEST(ParseOptions, NamesTheOptionThatIsWrong) {
   with("--recent-pooling", "median");
   with("--mixed-weight", "1.5");
   with("--random-seed", "-1");
+  with("--layer-positions", "40,010");
   with("--calibration-eta", "11");
   with("--calibration-examples", "0");
   with("--max-queue", "x");
   with("--max-queue", "0");
+  with("--max-queue", "010");  // eight to some
+  with("--max-queue", "0x10");
   with("--max-batch", "0");
   with("--max-batch", "17");
   with("--work-memory", "1KiB");
