@@ -95,10 +95,10 @@ def lines_table(result):
 
 
 def limits_table(result):
-    rows = [["when", "memory, GB/s", "bf16 dot, GFLOP/s", "int8 dot, GOP/s", "load average"]]
+    rows = [["when", "memory, GB/s", "bf16 dot, GFLOP/s", "int8 dot, GOP/s", "fp32 fma, GFLOP/s", "load average"]]
     for entry in result["machine"]["limits"]:
         when = next(f"{name} {entry[name]}" for name in ("before", "after") if name in entry)
-        figures = [f"{entry[name]:.0f}" for name in ("memory", "bf16 dot", "int8 dot")]
+        figures = [f"{entry[name]:.0f}" for name in ("memory", "bf16 dot", "int8 dot", "fp32 fma")]
         rows.append([when, *figures, f"{entry['load_average']:.2f}"])
     return table(rows)
 

@@ -11,6 +11,8 @@
 #include "kernels/packed_matrix.h"
 #include "kernels/panel_linear.h"
 #include "kernels/panel_matrix.h"
+#include "kernels/prefill_attention.h"
+#include "kernels/prefill_linear.h"
 
 #define RIPPLEKV_DECLARE_KERNELS(isa_namespace)                                                   \
   namespace isa_namespace {                                                                       \
@@ -38,6 +40,17 @@
   void SwiGlu(const float* gate, const float* up, int64_t n, float* out);                         \
   void KeyScoresPart(const KeyScoresArgs& args, int head, int query_begin, int query_end,         \
                      float* scratch, float* sums);                                                \
+  void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,  \
+                     int64_t out_stride, int64_t panel_begin, int64_t panel_end);                 \
+  void PrefillLinearAdd(const PrefillLinearArgs& args, const uint16_t* w, float* out,             \
+                        int64_t out_stride, int64_t panel_begin, int64_t panel_end);              \
+  void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate,                   \
+                           const uint16_t* up, uint16_t* out, int64_t out_stride,                 \
+                           int64_t panel_begin, int64_t panel_end);                               \
+  void PrefillLinearHeads(const PrefillLinearArgs& args, const uint16_t* w,                       \
+                          const PrefillHeads& heads, int64_t panel_begin, int64_t panel_end);     \
+  void PrefillAttentionRange(const PrefillAttentionArgs& args, int item_rows, int64_t item_begin, \
+                             int64_t item_end);                                                   \
   }
 
 namespace ripplekv {
@@ -56,6 +69,16 @@ void KeyScoresPart(const KeyScoresArgs& args, int head, int query_begin, int que
 void ExpandPanelRows(const PanelMatrix& w, int64_t row_begin, int64_t row_end, float* out);
 void ExpandPanelRowsBf16(const PanelMatrix& w, int64_t row_begin, int64_t row_end, uint16_t* out);
 void ExpandPanelsBf16(const PanelMatrix& w, int64_t panel_begin, int64_t panel_end, uint16_t* out);
+void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,
+                   int64_t out_stride, int64_t panel_begin, int64_t panel_end);
+void PrefillLinearAdd(const PrefillLinearArgs& args, const uint16_t* w, float* out,
+                      int64_t out_stride, int64_t panel_begin, int64_t panel_end);
+void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate, const uint16_t* up,
+                         uint16_t* out, int64_t out_stride, int64_t panel_begin, int64_t panel_end);
+void PrefillLinearHeads(const PrefillLinearArgs& args, const uint16_t* w, const PrefillHeads& heads,
+                        int64_t panel_begin, int64_t panel_end);
+void PrefillAttentionRange(const PrefillAttentionArgs& args, int item_rows, int64_t item_begin,
+                           int64_t item_end);
 }  // namespace isa_v4dot
 
 /// The build of a kernel for an instruction set; v4_dot where the kernel has its own for kV4Dot.

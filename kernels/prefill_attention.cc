@@ -1,7 +1,6 @@
 #include "kernels/prefill_attention.h"
 
-#include "kernels/isa.h"
-#include "kernels/prefill_attention_avx512bf16.h"
+#include "kernels/isa_functions.h"
 
 namespace ripplekv {
 namespace {
@@ -21,8 +20,7 @@ int ItemRows(const PrefillAttentionArgs& args) {
 }  // namespace
 
 bool PrefillAttentionSupported(int head_dim) {
-  static const bool processor = IsaSupported(Isa::kV4Dot);
-  return processor && head_dim > 0 && head_dim % 32 == 0 && head_dim <= kPrefillAttentionMaxHeadDim;
+  return head_dim > 0 && head_dim % 32 == 0 && head_dim <= kPrefillAttentionMaxHeadDim;
 }
 
 int64_t PrefillAttentionItems(const PrefillAttentionArgs& args) {
@@ -31,18 +29,21 @@ int64_t PrefillAttentionItems(const PrefillAttentionArgs& args) {
   return args.kv_heads * ((rows + item_rows - 1) / item_rows);
 }
 
-void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end) {
-  isa_v4dot::PrefillAttentionRange(args, ItemRows(args), item_begin, item_end);
+void PrefillAttentionRange(const PrefillAttentionArgs& args, int64_t item_begin, int64_t item_end,
+                           Isa isa) {
+  ForIsa(isa, isa_base::PrefillAttentionRange, isa_v3::PrefillAttentionRange,
+         isa_v4::PrefillAttentionRange,
+         isa_v4dot::PrefillAttentionRange)(args, ItemRows(args), item_begin, item_end);
 }
 
-void PrefillAttention(const PrefillAttentionArgs& args, ThreadPool* pool) {
+void PrefillAttention(const PrefillAttentionArgs& args, ThreadPool* pool, Isa isa) {
   const int64_t items = PrefillAttentionItems(args);
   if (pool == nullptr) {
-    PrefillAttentionRange(args, 0, items);
+    PrefillAttentionRange(args, 0, items, isa);
     return;
   }
-  pool->ParallelFor(items, 1,
-                    [&](int64_t begin, int64_t end) { PrefillAttentionRange(args, begin, end); });
+  pool->ParallelFor(
+      items, 1, [&](int64_t begin, int64_t end) { PrefillAttentionRange(args, begin, end, isa); });
 }
 
 }  // namespace ripplekv

@@ -1,8 +1,8 @@
-// Query rows are the lanes: row r of a KV head's group is (query r / group, head r % group), 16 a
-// vector and three vectors a tile. Keys and values are broadcast to them as pairs of bf16, so
-// nothing is ever summed across lanes. A tile's scores become probabilities as soon as they are
-// there: the number that the softmax subtracts is not the running maximum but one that the first
-// keys give.
+// Query rows are the lanes, 16 a vector and three vectors a tile. Keys and values are broadcast to
+// them as pairs of bf16, so nothing is ever summed across lanes. A tile's scores become
+// probabilities as soon as they are there: the number that the softmax subtracts is not the running
+// maximum but one that the first keys give.
+#include "kernels/isa_functions.h"
 #include "kernels/prefill_attention_block.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
@@ -46,23 +46,11 @@ void Item(const Head& head, int64_t first_row, int rows, float scale) {
 
 void PrefillAttentionRange(const PrefillAttentionArgs& args, int item_rows, int64_t item_begin,
                            int64_t item_end) {
-  const int group = args.heads / args.kv_heads;
-  const int64_t rows = static_cast<int64_t>(args.queries) * group;
-  const int64_t per_head = (rows + item_rows - 1) / item_rows;
   const float scale =
       kUnit * 1.44269504088896341f / __builtin_sqrtf(static_cast<float>(args.head_dim));
-  for (int64_t item = item_begin; item < item_end; ++item) {
-    // The later the rows, the more keys they see: the last ones, the first ones, the last but one,
-    // ..., so that threads' shares are equally long.
-    const int64_t kv_head = item % args.kv_heads;
-    const int64_t turn = item / args.kv_heads;
-    const int64_t first_row = (turn % 2 == 0 ? per_head - 1 - turn / 2 : turn / 2) * item_rows;
-    const int64_t left = rows - first_row;
-    const Head head = {args, static_cast<int>(kv_head), group,
-                       args.k + kv_head * args.kv_head_stride,
-                       args.v + kv_head * args.kv_head_stride};
-    Item(head, first_row, left < item_rows ? static_cast<int>(left) : item_rows, scale);
-  }
+  ForItems(args, item_rows, item_begin, item_end,
+           [&](const Head& head, int64_t first_row, int rows)
+               RIPPLEKV_INLINE_LAMBDA { Item(head, first_row, rows, scale); });
 }
 
 }  // namespace ripplekv::RIPPLEKV_ISA

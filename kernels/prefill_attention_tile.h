@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/bf16_pairs.h"
-#include "kernels/prefill_attention_avx512bf16.h"
+#include "kernels/prefill_attention_items.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
 
@@ -22,21 +22,6 @@ struct alignas(64) Tile {
   int rows;
   int32_t least_visible, most_visible;
 };
-
-/// The rows of one KV head.
-struct Head {
-  const PrefillAttentionArgs& args;
-  int kv_head;
-  int group;
-  const uint16_t* k;
-  const uint16_t* v;
-};
-
-/// Where row `row` of a KV head lies in q and out.
-RIPPLEKV_INLINE int64_t RowOffset(const Head& head, int64_t row) {
-  const int64_t query_head = head.kv_head * head.group + row % head.group;
-  return (row / head.group * head.args.heads + query_head) * head.args.head_dim;
-}
 
 inline void LoadTile(const Head& head, int64_t first_row, int rows, Tile* tile) {
   const int d = head.args.head_dim;
@@ -74,7 +59,7 @@ inline void StoreTile(const Head& head, const Tile& tile) {
     for (int c = 0; c < d; c += 2 * kLanes) {
       __m512i x[kLanes];
       Unroll<kLanes>([&](auto i) RIPPLEKV_INLINE_LAMBDA {
-        const float (*out)[kTileRows] = tile.out + c + 2 * i.value;
+        const float(*out)[kTileRows] = tile.out + c + 2 * i.value;
         x[i.value] = PairOf(_mm512_mul_ps(_mm512_load_ps(out[0] + first), factor),
                             _mm512_mul_ps(_mm512_load_ps(out[1] + first), factor));
       });

@@ -1,7 +1,7 @@
 // Outputs are the lanes, a panel a vector; tokens are broadcast to them as pairs of bf16, so
 // nothing is summed across lanes. A tile of twelve tokens and two panels holds 24 accumulators; its
 // panels stay in the second-level cache while all tokens pass.
-#include "kernels/prefill_linear_avx512bf16.h"
+#include "kernels/isa_functions.h"
 #include "kernels/simd.h"
 
 namespace ripplekv::RIPPLEKV_ISA {

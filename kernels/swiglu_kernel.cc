@@ -1,15 +1,7 @@
 #include "kernels/isa_functions.h"
-#include "kernels/simd.h"
+#include "kernels/silu.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
-namespace {
-
-RIPPLEKV_INLINE Vec SiluTimes(Vec gate, Vec up) {
-  const Vec one = Set(1.0f);
-  return Mul(Div(gate, Add(one, Exp(Sub(Zero(), gate)))), up);
-}
-
-}  // namespace
 
 void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
   const int64_t whole = n / kLanes * kLanes;

@@ -20,9 +20,14 @@ namespace ripplekv {
 /// stream in fp32.
 enum class ComputeType { kF32, kBf16 };
 
+/// Element type of q, k, v and attention on the chunk path, and of cached rows in `compute`.
+constexpr KvType KvTypeOf(ComputeType compute) {
+  return compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16;
+}
+
 /// What multiplies chunks of tokens.
 enum class ChunkPath {
-  kBest,  // our kernels in bf16 where the processor and the model's shape allow it, else LibTorch
+  kBest,      // our kernels in bf16 where the model's shape allows it, else LibTorch
   kLibTorch,  // LibTorch always, for checks
 };
 
@@ -62,8 +67,7 @@ class Decoder {
   const ModelConfig& config() const { return weights_->config(); }
   const Weights& weights() const { return *weights_; }
   ComputeType compute() const { return compute_; }
-  /// Element type of q, k, v and attention on the chunk path, and of cached rows.
-  KvType kv_type() const { return compute_ == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16; }
+  KvType kv_type() const { return KvTypeOf(compute_); }
   ThreadPool* pool() const { return pool_; }
 
   /// hidden[i, :] = embedding of tokens[i]. Token ids must be below vocab_size.

@@ -23,7 +23,7 @@ constexpr int kNormTokens = 33;
 
 bool DecoderChunks::Supported(const ModelConfig& c) {
   const auto fits = [](int64_t rows) { return rows % kPrefillLinearRows == 0; };
-  return PrefillLinearSupported() && fits(c.head_dim) && fits(c.hidden) && fits(c.ffn);
+  return fits(c.head_dim) && fits(c.hidden) && fits(c.ffn);
 }
 
 DecoderChunks::DecoderChunks(const Weights& weights, std::vector<float> inv_freq, int max_tokens,

@@ -15,7 +15,7 @@ namespace ripplekv {
 /// other tokens of the chunk or the threads. See Decoder for what the calls mean.
 class DecoderChunks {
  public:
-  /// Whether this processor and the model's shape fit the kernels.
+  /// Whether the model's shape fits the kernels.
   static bool Supported(const ModelConfig& config);
 
   /// Weights and pool outlive it; inv_freq [head_dim / 2] are the rotary frequencies.

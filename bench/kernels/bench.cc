@@ -16,8 +16,7 @@ void ReportRates(benchmark::State& state, Work work, Limit limit, double seconds
   if (work.bytes > 0) state.counters["GB/s"] = gbytes;
   const double most = std::max(limit_before, MeasureLimit(limit, pool));
   if (most > 0) {
-    const bool compute = limit == Limit::kBf16Dot || limit == Limit::kInt8Dot;
-    state.counters["of_limit"] = (compute ? gflops : gbytes) / most;
+    state.counters["of_limit"] = (IsCompute(limit) ? gflops : gbytes) / most;
     state.SetLabel(LimitName(limit));
   }
 }

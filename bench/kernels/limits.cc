@@ -104,8 +104,20 @@ constexpr double kChains = 24;
 RIPPLEKV_PEAK(PeakBf16, RIPPLEKV_BF16)
 RIPPLEKV_PEAK(PeakInt8, RIPPLEKV_INT8)
 
-double PeakRate(ThreadPool* pool, void (*peak)(int64_t), double operations) {
-  if (!IsaSupported(Isa::kV4Dot)) return 0;
+__attribute__((target("avx2,fma"))) void PeakFp32(int64_t rounds) {
+  const __m256 x = _mm256_setzero_ps(), y = _mm256_setzero_ps();
+#define RIPPLEKV_DECLARE_HALF(i) __m256 a##i = _mm256_setzero_ps();
+#define RIPPLEKV_FMA(i) asm volatile("vfmadd231ps %1, %2, %0" : "+x"(a##i) : "x"(x), "x"(y));
+#define RIPPLEKV_FEW_CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+  RIPPLEKV_FEW_CHAINS(RIPPLEKV_DECLARE_HALF)
+  for (int64_t i = 0; i < rounds; ++i) {
+    RIPPLEKV_FEW_CHAINS(RIPPLEKV_FMA)
+    RIPPLEKV_FEW_CHAINS(RIPPLEKV_FMA)
+  }
+}
+
+double PeakRate(ThreadPool* pool, Isa needed, void (*peak)(int64_t), double operations) {
+  if (!IsaSupported(needed)) return 0;
   constexpr int64_t kRounds = 100000;
   const double seconds = BestSeconds(5, [&] {
     pool->ParallelFor(pool->threads(), 1, [&](int64_t begin, int64_t end) {
@@ -129,15 +141,21 @@ const char* LimitName(Limit limit) {
       return "bf16 dot";
     case Limit::kInt8Dot:
       return "int8 dot";
+    case Limit::kFp32Fma:
+      return "fp32 fma";
     case Limit::kNone:
       break;
   }
   return "none";
 }
 
-const char* LimitUnit(Limit limit) {
-  return limit == Limit::kBf16Dot || limit == Limit::kInt8Dot ? "GFLOP/s" : "GB/s";
+Limit Bf16Limit() { return IsaSupported(Isa::kV4Dot) ? Limit::kBf16Dot : Limit::kFp32Fma; }
+
+bool IsCompute(Limit limit) {
+  return limit == Limit::kBf16Dot || limit == Limit::kInt8Dot || limit == Limit::kFp32Fma;
 }
+
+const char* LimitUnit(Limit limit) { return IsCompute(limit) ? "GFLOP/s" : "GB/s"; }
 
 double MeasureLimit(Limit limit, ThreadPool* pool) {
   switch (limit) {
@@ -148,9 +166,11 @@ double MeasureLimit(Limit limit, ThreadPool* pool) {
     case Limit::kL2:
       return ReadRate(pool, static_cast<size_t>(pool->threads()) << 19, 32, 9);
     case Limit::kBf16Dot:  // 16 lanes of two multiplications and additions
-      return PeakRate(pool, PeakBf16, 64);
+      return PeakRate(pool, Isa::kV4Dot, PeakBf16, 64);
     case Limit::kInt8Dot:
-      return PeakRate(pool, PeakInt8, 128);
+      return PeakRate(pool, Isa::kV4Dot, PeakInt8, 128);
+    case Limit::kFp32Fma:  // 8 lanes
+      return PeakRate(pool, Isa::kV3, PeakFp32, 16);
     case Limit::kNone:
       break;
   }

@@ -12,10 +12,16 @@ enum class Limit {
   kL2,       // reading 512 KiB a thread again and again
   kBf16Dot,  // dot products of bf16 pairs on registers (AVX512-BF16)
   kInt8Dot,  // dot products of four bytes on registers (AVX512-VNNI)
+  kFp32Fma,  // multiplications and additions of fp32 on registers (AVX2's)
 };
+
+/// Of products of bf16: those of the instruction for them, or of fp32 where there is none.
+Limit Bf16Limit();
 
 /// "memory", "bf16 dot", ...
 const char* LimitName(Limit limit);
+/// Whether it is one of operations, not of bytes.
+bool IsCompute(Limit limit);
 /// "GB/s", or "GFLOP/s" of multiplications and additions.
 const char* LimitUnit(Limit limit);
 

@@ -39,8 +39,8 @@ bool ParseNumbers(const char* text, std::vector<int64_t>* numbers) {
   return true;
 }
 
-constexpr Limit kLimits[] = {Limit::kMemory, Limit::kL3, Limit::kL2, Limit::kBf16Dot,
-                             Limit::kInt8Dot};
+constexpr Limit kLimits[] = {Limit::kMemory,  Limit::kL3,      Limit::kL2,
+                             Limit::kBf16Dot, Limit::kInt8Dot, Limit::kFp32Fma};
 
 bool ParseArguments(int argc, char** argv, int* threads, Shapes* s, bool* limits_only) {
   for (int i = 1; i < argc; i += 2) {

@@ -27,7 +27,7 @@ void AddPrefillAttentionBenches(const BenchSetup& setup) {
       args.kv_head_stride = tokens * s.head_dim;
       const double pairs = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
       const Work work = {4 * pairs * s.heads * s.head_dim, 0};
-      MeasureAgainst(state, Limit::kBf16Dot, work, setup.pool, [&] {
+      MeasureAgainst(state, Bf16Limit(), work, setup.pool, [&] {
         for (int64_t begin = 0; begin < tokens; begin += 256) {
           args.queries = static_cast<int>(std::min<int64_t>(256, tokens - begin));
           args.cached = begin;

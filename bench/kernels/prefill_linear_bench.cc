@@ -21,7 +21,7 @@ void AddLinear(const BenchSetup& setup, const std::string& name, int64_t rows, i
     std::vector<float> out(static_cast<size_t>(kTokens * rows));
     const Work work = {2.0 * kTokens * static_cast<double>(matrices * rows * cols), 0};
     const PrefillLinearArgs args = {kTokens, cols, x.data()};
-    MeasureAgainst(state, Limit::kBf16Dot, work, setup.pool, [&] {
+    MeasureAgainst(state, Bf16Limit(), work, setup.pool, [&] {
       setup.pool->ParallelFor(rows / kPrefillLinearRows, 2, [&](int64_t begin, int64_t end) {
         run(args, w.data(), rows, out, begin, end);
       });
@@ -32,7 +32,6 @@ void AddLinear(const BenchSetup& setup, const std::string& name, int64_t rows, i
 }  // namespace
 
 void AddPrefillLinearBenches(const BenchSetup& setup) {
-  if (!PrefillLinearSupported()) return;
   const Shapes s = setup.shapes;
   const auto add = [](const PrefillLinearArgs& args, const uint16_t* w, int64_t rows,
                       std::vector<float>& out, int64_t begin,

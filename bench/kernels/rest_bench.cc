@@ -50,7 +50,7 @@ void AddKeyScores(const BenchSetup& setup, Isa isa, const std::string& suffix) {
                  args.scores = scores.data();
                  args.workspace = workspace.data();
                  const double pairs = static_cast<double>(queries * rows) * s.heads;
-                 MeasureAgainst(state, Limit::kBf16Dot, {2 * pairs * s.head_dim, 0}, setup.pool,
+                 MeasureAgainst(state, Bf16Limit(), {2 * pairs * s.head_dim, 0}, setup.pool,
                                 [&] { KeyScores(args, setup.pool, isa); });
                });
     }

@@ -75,9 +75,8 @@ absl::Status AddCapacity(const CalibrationBackend& backend, const Plan& plan,
   question.threads = backend.threads;
   question.prompt_tokens = request.prompt_tokens();
   if (request.has_output_tokens()) question.max_tokens = request.output_tokens();
-  const KvType computed =
-      backend.model->compute == ComputeType::kF32 ? KvType::kF32 : KvType::kBf16;
-  const absl::StatusOr<Capacity> capacity = CapacityFor(config, computed, plan, question);
+  const absl::StatusOr<Capacity> capacity =
+      CapacityFor(config, KvTypeOf(backend.model->compute), plan, question);
   if (!capacity.ok()) return capacity.status();
   proto->set_requests(capacity->requests);
   proto->set_by_kv_memory(capacity->by_kv_memory);

@@ -54,15 +54,14 @@ double SumBound(int64_t cols, double magnitude) {
 }
 constexpr double kBf16 = 0x1p-8;  // half a unit in the last place, relative to the number below
 
-class PrefillLinearTest : public ::testing::Test {
+class PrefillLinearTest : public ::testing::TestWithParam<Isa> {
  protected:
-  void SetUp() override {
-    if (!PrefillLinearSupported()) GTEST_SKIP() << "this processor has no AVX512-BF16";
-  }
+  const Isa isa_ = GetParam();
   std::mt19937 random_{5};
 };
+INSTANTIATE_TEST_SUITE_P(, PrefillLinearTest, ::testing::ValuesIn(SupportedIsas()));
 
-TEST_F(PrefillLinearTest, SumsAgreeWithDoubleForAllTokenCounts) {
+TEST_P(PrefillLinearTest, SumsAgreeWithDoubleForAllTokenCounts) {
   for (int tokens = 1; tokens <= 97; tokens = tokens < 30 ? tokens + 1 : tokens + 13) {
     const int64_t cols = 2 * (1 + tokens % 7 * 19), rows = kPanel * (1 + tokens % 3);
     const Weights w(random_, rows, cols, tokens % 5);
@@ -70,12 +69,13 @@ TEST_F(PrefillLinearTest, SumsAgreeWithDoubleForAllTokenCounts) {
     const int64_t stride = rows + tokens % 4;
     const std::vector<float> before = RandomFloats(random_, static_cast<size_t>(tokens * stride));
     std::vector<float> out = before;
-    PrefillLinearAdd({tokens, cols, x.get()}, w.panels.get(), out.data(), stride, 0, rows / kPanel);
+    PrefillLinearAdd({tokens, cols, x.get()}, w.panels.get(), out.data(), stride, 0, rows / kPanel,
+                     isa_);
     // The plain product leaves out the last panel's outputs from `last` on.
     const int64_t last = rows - tokens % kPanel;
     std::vector<float> plain = before;
     PrefillLinear({tokens, cols, x.get()}, w.panels.get(), last, plain.data(), stride, 0,
-                  rows / kPanel);
+                  rows / kPanel, isa_);
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t r = 0; r < stride; ++r) {
         const size_t i = static_cast<size_t>(t * stride + r);
@@ -99,7 +99,7 @@ TEST_F(PrefillLinearTest, SumsAgreeWithDoubleForAllTokenCounts) {
   }
 }
 
-TEST_F(PrefillLinearTest, SwiGluAgreesWithDouble) {
+TEST_P(PrefillLinearTest, SwiGluAgreesWithDouble) {
   for (float scale : {0.05f, 1.0f, 30.0f}) {
     const int tokens = 41;
     const int64_t cols = 70, rows = 48;
@@ -107,7 +107,7 @@ TEST_F(PrefillLinearTest, SwiGluAgreesWithDouble) {
     const Array x(random_, tokens * cols, scale);
     std::vector<uint16_t> out(static_cast<size_t>(tokens * rows));
     PrefillLinearSwiGlu({tokens, cols, x.get()}, gate.panels.get(), up.panels.get(), out.data(),
-                        rows, 0, 3);
+                        rows, 0, 3, isa_);
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t r = 0; r < rows; ++r) {
         const auto [g, g_magnitude] = gate.Times(x, t, r);
@@ -125,7 +125,7 @@ TEST_F(PrefillLinearTest, SwiGluAgreesWithDouble) {
   }
 }
 
-TEST_F(PrefillLinearTest, HeadsAreRotatedAndScattered) {
+TEST_P(PrefillLinearTest, HeadsAreRotatedAndScattered) {
   for (int d : {16, 48, 64, 128, 256}) {
     for (int64_t heads : {1, 3}) {
       const int tokens = 29;
@@ -144,7 +144,7 @@ TEST_F(PrefillLinearTest, HeadsAreRotatedAndScattered) {
         std::vector<uint16_t> out(static_cast<size_t>(heads * head_stride), 0x7fc0);
         const PrefillHeads target = {d, out.data(), head_stride, token_stride,
                                      rotated ? rope.data() : nullptr};
-        PrefillLinearHeads({tokens, cols, x.get()}, w.panels.get(), target, 0, rows / kPanel);
+        PrefillLinearHeads({tokens, cols, x.get()}, w.panels.get(), target, 0, rows / kPanel, isa_);
         for (int64_t t = 0; t < tokens; ++t) {
           for (int64_t r = 0; r < rows; ++r) {
             const int64_t c = r % d, i = c / 2;
@@ -171,7 +171,7 @@ TEST_F(PrefillLinearTest, HeadsAreRotatedAndScattered) {
 }
 
 /// Tokens alone, panels alone and other alignments give the same bits.
-TEST_F(PrefillLinearTest, BitsDoNotDependOnTheOtherTokensPanelsOrPlacement) {
+TEST_P(PrefillLinearTest, BitsDoNotDependOnTheOtherTokensPanelsOrPlacement) {
   const int tokens = 53;
   const int64_t cols = 194, rows = 5 * kPanel;
   const Weights w(random_, rows, cols), up(random_, rows, cols);
@@ -180,9 +180,9 @@ TEST_F(PrefillLinearTest, BitsDoNotDependOnTheOtherTokensPanelsOrPlacement) {
   std::vector<uint16_t> glu(sums.size()), heads(sums.size());
   const PrefillHeads target = {kPanel, heads.data(), kPanel, rows, nullptr};
   const PrefillLinearArgs args = {tokens, cols, x.get()};
-  PrefillLinearAdd(args, w.panels.get(), sums.data(), rows, 0, 5);
-  PrefillLinearSwiGlu(args, w.panels.get(), up.panels.get(), glu.data(), rows, 0, 5);
-  PrefillLinearHeads(args, w.panels.get(), target, 0, 5);
+  PrefillLinearAdd(args, w.panels.get(), sums.data(), rows, 0, 5, isa_);
+  PrefillLinearSwiGlu(args, w.panels.get(), up.panels.get(), glu.data(), rows, 0, 5, isa_);
+  PrefillLinearHeads(args, w.panels.get(), target, 0, 5, isa_);
 
   Array shifted(random_, rows * cols, 1, 1);
   std::copy_n(w.panels.get(), rows * cols, shifted.get());
@@ -195,10 +195,10 @@ TEST_F(PrefillLinearTest, BitsDoNotDependOnTheOtherTokensPanelsOrPlacement) {
       PrefillHeads there = target;
       there.out = heads2.data() + offset;
       for (int64_t panel = 0; panel < 5; ++panel) {
-        PrefillLinearAdd(part, shifted.get(), sums2.data() + offset, rows, panel, panel + 1);
+        PrefillLinearAdd(part, shifted.get(), sums2.data() + offset, rows, panel, panel + 1, isa_);
         PrefillLinearSwiGlu(part, shifted.get(), up.panels.get(), glu2.data() + offset, rows, panel,
-                            panel + 1);
-        PrefillLinearHeads(part, shifted.get(), there, panel, panel + 1);
+                            panel + 1, isa_);
+        PrefillLinearHeads(part, shifted.get(), there, panel, panel + 1, isa_);
       }
     }
     EXPECT_EQ(sums2, sums) << size;
@@ -208,16 +208,16 @@ TEST_F(PrefillLinearTest, BitsDoNotDependOnTheOtherTokensPanelsOrPlacement) {
 }
 
 /// Infinities and numbers that are none stay in their own token.
-TEST_F(PrefillLinearTest, InfinitiesSpoilTheirOwnTokenOnly) {
+TEST_P(PrefillLinearTest, InfinitiesSpoilTheirOwnTokenOnly) {
   const int tokens = 30;
   const int64_t cols = 64, rows = 32;
   const Weights w(random_, rows, cols);
   const Array x(random_, tokens * cols, 1);
   std::vector<float> clean(static_cast<size_t>(tokens * rows)), out(clean.size());
-  PrefillLinearAdd({tokens, cols, x.get()}, w.panels.get(), clean.data(), rows, 0, 2);
+  PrefillLinearAdd({tokens, cols, x.get()}, w.panels.get(), clean.data(), rows, 0, 2, isa_);
   x.get()[7 * cols + 5] = FloatToBf16(std::numeric_limits<float>::infinity());
   x.get()[19 * cols + 63] = FloatToBf16(std::numeric_limits<float>::quiet_NaN());
-  PrefillLinearAdd({tokens, cols, x.get()}, w.panels.get(), out.data(), rows, 0, 2);
+  PrefillLinearAdd({tokens, cols, x.get()}, w.panels.get(), out.data(), rows, 0, 2, isa_);
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < rows; ++r) {
       const size_t i = static_cast<size_t>(t * rows + r);
@@ -233,10 +233,10 @@ TEST_F(PrefillLinearTest, InfinitiesSpoilTheirOwnTokenOnly) {
   }
 }
 
-TEST_F(PrefillLinearTest, NoTokensOrPanelsWriteNothing) {
-  PrefillLinearAdd({0, 64, nullptr}, nullptr, nullptr, 0, 0, 3);
+TEST_P(PrefillLinearTest, NoTokensOrPanelsWriteNothing) {
+  PrefillLinearAdd({0, 64, nullptr}, nullptr, nullptr, 0, 0, 3, isa_);
   const Array x(random_, 128, 1);
-  PrefillLinearAdd({2, 64, x.get()}, nullptr, nullptr, 0, 1, 1);
+  PrefillLinearAdd({2, 64, x.get()}, nullptr, nullptr, 0, 1, 1, isa_);
 }
 
 }  // namespace

@@ -96,7 +96,6 @@ TEST(DecoderTest, ChunksByKernelsAgreeWithLibTorch) {
 
 /// The kernels' bits do not depend on how a prompt is cut into chunks, nor on the threads.
 TEST(DecoderTest, ATokensBitsDependOnItsPositionOnly) {
-  if (!PrefillLinearSupported()) GTEST_SKIP() << "this processor has no AVX512-BF16";
   const auto weights = MakeWeights({});
   ThreadPool one(1);
   auto decoder = *Decoder::Create(weights, ComputeType::kBf16, &one);
