@@ -1,6 +1,7 @@
 """The Python client package against a real server, and as it is installed."""
 
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -73,6 +74,16 @@ def test_wrong_values_are_refused_before_the_call(client):
         client.generate("a", kv={"nonsense": 1})
     with pytest.raises(ValueError, match="both given"):
         client.calibrate(texts=["a"], corpus="b")
+    for request_id in ("é", "two words", "two\nlines", "line\n", "x" * 129):
+        with pytest.raises(ValueError, match="request_id is .*printable ASCII"):
+            client.generate("a", request_id=request_id)
+    with pytest.raises(ValueError, match="timeout is not a number"):
+        client.model(timeout=math.nan)
+
+
+def test_a_timeout_beyond_the_clock_is_none(client):
+    for timeout in (math.inf, 1e300, 1e9):
+        assert client.model(timeout=timeout).model.layers > 0
 
 
 def test_errors_say_what_the_server_said(client, ripplekv):

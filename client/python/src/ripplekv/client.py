@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +45,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 60_000),
 )
 
+_MAX_SECONDS = 1e9
+
 # What is told of each call that this thread starts, so that another one can cancel it.
 call_started: contextvars.ContextVar[Callable[[Any], object] | None] = contextvars.ContextVar(
     "call_started", default=None
@@ -58,6 +62,19 @@ def _context_key(request: Any) -> str:
     # What cannot stand in a header is no context's id: the server says so.
     fits = context_id.isascii() and context_id.isprintable() and " " not in context_id
     return (context_id.rpartition(".")[0] or context_id) if fits else ""
+
+
+def _seconds(timeout: float | None) -> float | None:
+    """What grpc is told: beyond its clock a deadline would have passed already, so that is none."""
+    if timeout is not None and math.isnan(timeout):
+        raise ValueError("timeout is not a number: must be seconds, or None for as long as it takes")
+    return None if timeout is None or timeout > _MAX_SECONDS else timeout
+
+
+def _checked_id(request_id: str) -> str:
+    if len(request_id) > 128 or not re.fullmatch("[!-~]*", request_id):
+        raise ValueError(f"request_id is {request_id[:128]!r}: must be 1 to 128 printable ASCII characters without spaces")
+    return request_id
 
 
 class Client:
@@ -134,9 +151,9 @@ class Client:
         return call
 
     def _how(self, request: Any, timeout: float | None, request_id: str = "") -> dict[str, Any]:
-        headers = {"x-request-id": request_id, "x-ripplekv-context": _context_key(request)}
+        headers = {"x-request-id": _checked_id(request_id), "x-ripplekv-context": _context_key(request)}
         return {
-            "timeout": self.timeout if timeout is None else timeout,
+            "timeout": _seconds(self.timeout if timeout is None else timeout),
             "wait_for_ready": self.wait_for_ready,
             "metadata": self._metadata + tuple((key, value) for key, value in headers.items() if value),
         }
