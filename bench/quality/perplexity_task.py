@@ -7,8 +7,24 @@ import math
 from . import bootstrap, methods
 
 
+TOKENIZED = 1 << 18  # characters; a server takes at most 1 MiB at once
+
+
+def parts(text):
+    """Whole lines of so many characters together, or one that is longer."""
+    found, size = [[]], 0
+    for line in text.splitlines(keepends=True):
+        if found[-1] and size + len(line) > TOKENIZED:
+            found.append([])
+            size = 0
+        found[-1].append(line)
+        size += len(line)
+    return ["".join(lines) for lines in found]
+
+
 def jobs(options, client, tokens):
-    ids = tokens.text(options.file.read_text(encoding="utf-8"))
+    first, *rest = parts(options.file.read_text(encoding="utf-8"))
+    ids = tokens.text(first) + [token for part in rest for token in tokens.following(part)]
     starts = range(0, len(ids) - options.length - options.tokens + 1, options.tokens)
     if not starts:
         raise ValueError(f"{options.file} has {len(ids)} tokens: fewer than --length and --tokens together")

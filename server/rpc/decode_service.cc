@@ -14,9 +14,20 @@
 namespace ripplekv {
 namespace {
 
+absl::Status CheckTokenizeBytes(absl::string_view field, size_t bytes) {
+  if (bytes <= kMaxTokenizeBytes) return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", bytes, " bytes: must be at most ",
+                                          kMaxTokenizeBytes, "; send longer text in parts"));
+}
+
 absl::Status TokenizePrompt(const ModelInfo& model, const v1::TokenizeRequest& request,
                             v1::TokenizeResponse* response) {
   absl::StatusOr<std::vector<int32_t>> ids;
+  size_t bytes = request.text().size();
+  for (const v1::ChatMessage& one : request.chat().messages()) bytes += one.content().size();
+  const absl::Status wrong =
+      CheckTokenizeBytes(request.has_chat() ? "chat.messages" : "text", bytes);
+  if (!wrong.ok()) return wrong;
   switch (request.prompt_case()) {
     case v1::TokenizeRequest::kText:
       ids = TextToIds(model, "text", request.text(), TextStart::kSequence, /*max_tokens=*/0);

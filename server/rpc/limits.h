@@ -21,6 +21,8 @@ inline constexpr int kMaxLogitBias = 1024;
 inline constexpr int kMaxLogprobs = 20;
 // So that no message outgrows what clients receive by default, 4 MiB.
 inline constexpr size_t kMaxChunkTokens = 512;
+// The answer, token by token, takes many times the text.
+inline constexpr size_t kMaxTokenizeBytes = 1 << 20;
 inline constexpr int kMaxDetokenizeIds = 1 << 20;
 inline constexpr int kMaxPageSize = 1000;
 inline constexpr int kDefaultPageSize = 50;

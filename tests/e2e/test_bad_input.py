@@ -11,7 +11,7 @@ import pytest
 
 from conftest import binary
 from service import Server, error_details, flags, free_port, generate, stubs
-from tiny_model import VOCABULARY, write_tiny_llama
+from tiny_model import TH, VOCABULARY, write_tiny_llama
 
 NAN, INFINITY = float("nan"), float("inf")
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
@@ -280,6 +280,13 @@ def test_tokenize_and_detokenize_refuse(server):
     check_violation(error, "prompt", "absent", "text or chat")
     error = refused(lambda: calls.Tokenize(pb.TokenizeRequest(chat={"messages": [{"role": 7}]})))
     check_violation(error, "chat.messages[0].role", "is 7", "ROLE_USER")
+    most = 1 << 20
+    request = pb.TokenizeRequest(text="x" * (most + 1))
+    check_violation(refused(lambda: calls.Tokenize(request)), "text", f"is {most + 1} bytes", f"at most {most}")
+    half = {"role": 2, "content": "x" * (most // 2 + 1)}
+    error = refused(lambda: calls.Tokenize(pb.TokenizeRequest(chat={"messages": [half, half]})))
+    check_violation(error, "chat.messages", f"is {most + 2} bytes", f"at most {most}")
+    assert calls.Tokenize(pb.TokenizeRequest(text="th" * (most // 2))).token_ids == [TH] * (most // 2)
     for token in (-1, VOCABULARY, INT_MAX):
         error = refused(lambda: calls.Detokenize(pb.DetokenizeRequest(token_ids=[0, token])))
         check_violation(error, "token_ids[1]", f"is {token}", f"[0, {VOCABULARY - 1}]")

@@ -166,3 +166,12 @@ def test_bytes_are_those_of_bf16():
         "full_kv_bytes": 780 * 30 * 1000,
     }
     assert sizing.in_bf16({"score": 1}) == {"score": 1}
+
+
+def test_a_long_text_is_tokenized_in_parts_of_whole_lines():
+    text = "".join(f"{'x' * (i % 4000)}\n" for i in range(400)) + "the end"
+    parts = perplexity_task.parts(text)
+    assert "".join(parts) == text
+    assert len(parts) > 1
+    assert all(part.endswith("\n") for part in parts[:-1])
+    assert all(len(part) <= perplexity_task.TOKENIZED for part in parts)
