@@ -12,14 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/bad_value.h"
 #include "client/byte_size.h"
+#include "client/config_file.h"
 #include "client/loopback.h"
 #include "client/unknown_argument.h"
 #include "model/decoder.h"
 #include "server/address.h"
 #include "server/available_threads.h"
-#include "server/config_file.h"
 #include "server/engine/request.h"
 #include "server/kv_types.h"
 #include "server/version.h"
@@ -202,18 +201,6 @@ class Declarer {
     return Finish(option, name);
   }
 
-  // Of all options, with the lowest rank.
-  void AddConfigFile() {
-    CLI::Option* option = app_->set_config("--config", "",
-                                           "TOML file of options: lines such as retention = 0.3, "
-                                           "named as the flags; flags and variables win");
-    option->type_name("FILE");
-    Finish(option, "config");
-    if (const char* path = std::getenv("RIPPLEKV_CONFIG"); path != nullptr && *path != '\0') {
-      option->default_str(path)->required();  // CLI11 reads the file before the environment
-    }
-  }
-
   CLI::Option* AddFlag(const std::string& name, bool& value, const std::string& text) {
     CLI::Option* option = app_->add_flag("--" + name, value, text);
     return Finish(option, name);
@@ -239,8 +226,6 @@ constexpr int64_t kTiB = int64_t{1} << 40;
 void Declare(Program program, ServerOptions& o, CLI::App& app) {
   const bool server = program == Program::kServer;
   Declarer d(&app);
-  d.Group("File");
-  d.AddConfigFile();
   d.Group("Model");
   d.AddText("model", o.model, "GGUF checkpoint of the Llama shape")->required();
   d.Add("compute", o.compute, OneOf({"fp32", "bf16"}), "Type of arithmetic; fp32 is for checks");
@@ -419,7 +404,7 @@ std::vector<std::pair<std::string, std::string>> Printed(const CLI::App& app) {
     std::string value = option->get_default_str();
     if (value.empty() && option->get_expected_max() == 0) value = "false";  // a flag
     if (!option->results().empty()) value = option->results().back();
-    printed.emplace_back(option->get_name().substr(2), value);
+    printed.emplace_back(FlagName(*option), value);
   }
   return printed;
 }
@@ -433,8 +418,9 @@ std::vector<std::string> Names(const CLI::App& app) {
 absl::Status CheckGivenOnce(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->results().size() < 2) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        option->get_name(), " is given ", option->results().size(), " times: must be given once"));
+    return absl::InvalidArgumentError(absl::StrCat("--", FlagName(*option), " is given ",
+                                                   option->results().size(),
+                                                   " times: must be given once"));
   }
   return absl::OkStatus();
 }
@@ -454,6 +440,11 @@ absl::Status CheckAllocator(const ServerOptions& options) {
         " give it a number of texts, or choose another allocator"));
   }
   return absl::OkStatus();
+}
+
+OptionsExit UsageError(const CLI::App& app, absl::string_view problem) {
+  return {kUsageExit,
+          absl::StrCat(app.get_name(), ": ", problem, "\n  See ", app.get_name(), " --help.\n")};
 }
 
 void Print(ServerOptions& options, absl::string_view option, std::string text) {
@@ -555,11 +546,10 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
   app.get_formatter()->column_width(34);
   app.footer(
       "Each option can also be given as the environment variable named beside it, or in the file "
-      "of "
-      "--config; a flag wins over a variable, and both over the file.");
+      "of --config (retention = 0.3); a flag wins over a variable, and both over the file.");
+  const std::shared_ptr<ConfigFile> file = ConfigFile::AddTo(app, "RIPPLEKV_CONFIG");
+  app.get_config_ptr()->take_last()->group("File");
   Declare(program, options, app);
-  const auto file = std::make_shared<ConfigFile>(&app);
-  app.config_formatter(file);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -567,16 +557,13 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
     if (const std::vector<std::string> unexpected = app.remaining();
         error.get_exit_code() != 0 && !unexpected.empty()) {
       // Whatever else is missing, this is what was mistyped.
-      *exit = {kUsageExit, absl::StrCat(DescribeUnknownArgument(unexpected, Names(app)),
-                                        "\nRun with --help for more information.\n")};
+      *exit = UsageError(app, DescribeUnknownArgument(unexpected, Names(app)));
       return std::nullopt;
     }
     if (app.exit(error, out, err) == 0) {
       *exit = {0, out.str()};  // --help, --version
     } else {
-      *exit = {kUsageExit,
-               absl::StrCat(file->PlaceOf(error), DescribeBadValue(error.get_name(), error.what()),
-                            "\nRun with --help for more information.\n")};
+      *exit = UsageError(app, file->Describe(error));
     }
     return std::nullopt;
   }
@@ -588,8 +575,7 @@ std::optional<ServerOptions> ParseOptions(Program program, int argc, const char*
   if (status.ok() && program == Program::kServer) status = CheckCalibrationAccess(options);
   if (status.ok() && program == Program::kServer) status = ResolveContextMemory(app, options);
   if (!status.ok()) {
-    *exit = {kUsageExit,
-             absl::StrCat(status.message(), "\nRun with --help for more information.\n")};
+    *exit = UsageError(app, status.message());
     return std::nullopt;
   }
   if (options.threads == 0) options.threads = AvailableThreads();

@@ -17,10 +17,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/bad_value.h"
 #include "client/cli/commands.h"
 #include "client/cli/help.h"
 #include "client/cli/interrupt.h"
+#include "client/config_file.h"
 #include "client/unknown_argument.h"
 
 namespace ripplekv {
@@ -107,11 +107,19 @@ int Main(int argc, char** argv) {
       "Exit codes: 0 done, 1 the call failed, 2 wrong arguments or unreadable input, 130 "
       "interrupted.\n"
       "NO_COLOR switches styles off.");
+  const std::string everywhere = "Options of every command";
+  // Not RIPPLEKV_CONFIG: where both run, as in the image, that is the server's.
+  const std::shared_ptr<ConfigFile> file = ConfigFile::AddTo(app, "RIPPLEKV_CLIENT_CONFIG");
+  app.get_config_ptr()
+      ->description(
+          "TOML file of the options of every command: lines such as server = \"10.0.0.7:50051\" or "
+          "tls-ca = \"ca.crt\", named as the flags; flags and variables win")
+      ->group(everywhere);
   app.add_option("-s,--server", cli.server, "Where the server listens")
       ->envname("RIPPLEKV_SERVER")
       ->type_name("HOST:PORT")
       ->capture_default_str()
-      ->group("Options of every command");
+      ->group(everywhere);
   const std::string security = "Security, of every command";
   app.add_flag("--tls", cli.credential_files.tls,
                "Call by TLS; the server's certificate must be of a CA that this system trusts")
@@ -135,17 +143,18 @@ int Main(int argc, char** argv) {
   app.add_option("--timeout", cli.timeout_seconds, "Give up after this long")
       ->check(Seconds(/*may_be_zero=*/false))
       ->type_name("SECONDS")
-      ->group("Options of every command");
+      ->group(everywhere);
   app.add_option("--request-id", cli.request_id,
                  "Names the call in the server's log; without it the server makes one")
       ->check(RequestId())
       ->type_name("ID")
-      ->group("Options of every command");
+      ->configurable(false)  // of one call
+      ->group(everywhere);
   app.add_flag(
          "--json", cli.json,
          "JSON for programs: one object a line, as the server's messages; errors too, on standard "
          "error")
-      ->group("Options of every command");
+      ->group(everywhere);
   AddGenerate(app, cli);
   AddChat(app, cli);
   AddScore(app, cli);
@@ -166,7 +175,7 @@ int Main(int argc, char** argv) {
       app.exit(error, std::cout, std::cerr);  // --help, --version
       return kExitOk;
     }
-    std::string problem = DescribeBadValue(error.get_name(), error.what());
+    std::string problem = file->Describe(error);
     if (error.get_name() == "RequiredError" &&
         absl::StrContains(problem, "subcommand is required")) {
       problem = DescribeMissingCommand(app);
@@ -181,6 +190,10 @@ int Main(int argc, char** argv) {
     std::cerr << "ripplekv: " << problem
               << "\n  See ripplekv --help, or ripplekv COMMAND --help.\n";
     return kExitUsage;
+  }
+  const char* token = std::getenv("RIPPLEKV_TOKEN");
+  if (file->Gave("token-file") && token != nullptr && *token != '\0') {
+    cli.credential_files.token_file.clear();  // a variable wins
   }
   if (absl::Status wrong = CheckServerAddress(cli.server); !wrong.ok())
     return cli.UsageError(wrong);

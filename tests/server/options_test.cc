@@ -31,6 +31,8 @@ void ExpectRefused(const std::vector<const char*>& arguments, const std::string&
   const Parsed parsed = Parse(arguments);
   ASSERT_FALSE(parsed.options.has_value()) << name << " " << value;
   EXPECT_EQ(parsed.exit.code, 2);
+  EXPECT_THAT(parsed.exit.text, testing::StartsWith("ripplekv-server: "));
+  EXPECT_THAT(parsed.exit.text, testing::EndsWith("\n  See ripplekv-server --help.\n"));
   EXPECT_THAT(parsed.exit.text, HasSubstr(name));
   EXPECT_THAT(parsed.exit.text, HasSubstr(value));
 }

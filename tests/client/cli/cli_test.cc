@@ -405,7 +405,8 @@ TEST_F(CliTest, HelpOfEveryCommandExitsWith0AndFitsTheWidth) {
   }
   EXPECT_THAT(Run({"--version"}).out, StartsWith("ripplekv "));
   const std::string all = Run({"--help"}).out;
-  for (const char* variable : {"RIPPLEKV_SERVER", "RIPPLEKV_TLS)", "RIPPLEKV_TLS_CA)"}) {
+  for (const char* variable :
+       {"RIPPLEKV_SERVER", "RIPPLEKV_TLS)", "RIPPLEKV_TLS_CA)", "RIPPLEKV_CLIENT_CONFIG"}) {
     EXPECT_THAT(all, HasSubstr(variable));
   }
 }
@@ -645,6 +646,53 @@ TEST_F(CliTest, TheFlagNamesTheServerBeforeTheEnvironmentDoes) {
   EXPECT_EQ(Run({"model"}).exit_code, 2);
   EXPECT_EQ(Run({"--server", service_.address(), "model"}).exit_code, 0);
   EXPECT_EQ(Run({"model", "--server", service_.address()}).exit_code, 0);
+}
+
+TEST_F(CliTest, AFileGivesTheOptionsOfEveryCommand) {
+  unsetenv("RIPPLEKV_SERVER");
+  const std::string file = InputFile("server = \"" + service_.address() + "\"\njson = true\n");
+  const Outcome outcome = Run({"model", "--config", file});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, StartsWith("{"));
+  setenv("RIPPLEKV_CLIENT_CONFIG", file.c_str(), 1);
+  EXPECT_THAT(Run({"model"}).out, StartsWith("{"));
+  EXPECT_THAT(Run({"--server", "nowhere", "model"}).err, HasSubstr("'nowhere'"));
+  setenv("RIPPLEKV_SERVER", "nowhere", 1);
+  EXPECT_THAT(Run({"model"}).err, HasSubstr("'nowhere'"));
+  unsetenv("RIPPLEKV_SERVER");
+
+  InputFile("server = \"nowhere\"\n");
+  EXPECT_THAT(Run({"model"}).err, HasSubstr("'nowhere'"));
+  for (const auto& [text, problem] : std::vector<std::pair<std::string, std::string>>{
+           {"timeout = 0\n", file + ": --timeout: '0' is not a number of seconds above 0\n"},
+           {"sever = \"a:1\"\n", file + ": there is no option sever; did you mean server?\n"},
+           {"request-id = \"a\"\n", file + ": there is no option request-id\n"},
+           {"prompt = \"a\"\n", file + ": there is no option prompt\n"},
+           {"[generate]\nprompt = \"a\"\n", file + ": options stand at the top"},
+       }) {
+    InputFile(text);
+    const Outcome refused = Run({"generate", "-p", "a"});
+    EXPECT_EQ(refused.exit_code, 2) << text;
+    EXPECT_THAT(refused.err, StartsWith("ripplekv: " + problem));
+  }
+  setenv("RIPPLEKV_CLIENT_CONFIG", "/no/such/file", 1);
+  EXPECT_THAT(Run({"model"}).err,
+              StartsWith("ripplekv: RIPPLEKV_CLIENT_CONFIG: the file /no/such/file cannot be read: "
+                         "No such file"));
+  unsetenv("RIPPLEKV_CLIENT_CONFIG");
+  EXPECT_THAT(Run({"--config", "/", "model"}).err,
+              StartsWith("ripplekv: --config: the file / cannot be read: it is a directory"));
+  EXPECT_THAT(Run({"--config", file, "--config", file, "model"}).err,
+              HasSubstr("--config is given 2 times"));
+}
+
+TEST_F(CliTest, TheTokenInTheEnvironmentWinsOverTheFileOfTheConfig) {
+  const std::string file = InputFile("token-file = \"/no/such/token\"\n");
+  EXPECT_THAT(Run({"--config", file, "model"}).err, HasSubstr("/no/such/token"));
+  setenv("RIPPLEKV_TOKEN", "0123456789abcdef", 1);
+  EXPECT_EQ(Run({"--config", file, "model"}).exit_code, 0);
+  EXPECT_THAT(Run({"--token-file", "/no/such/other", "model"}).err, HasSubstr("/no/such/other"));
+  unsetenv("RIPPLEKV_TOKEN");
 }
 
 }  // namespace

@@ -1,10 +1,16 @@
-#include "server/config_file.h"
+#include "client/config_file.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/bad_value.h"
 #include "client/unknown_argument.h"
 
 namespace ripplekv {
@@ -31,12 +37,40 @@ std::string ProblemOf(const CLI::ConfigItem& item, const CLI::Option& option) {
   return "";
 }
 
-bool InEnvironment(const CLI::Option& option) {
-  const char* value = std::getenv(option.get_envname().c_str());
+bool IsSet(const std::string& variable) {
+  const char* value = std::getenv(variable.c_str());
   return value != nullptr && *value != '\0';
 }
 
+// Why a file cannot be read.
+std::string ReasonOf(const std::string& path) {
+  struct stat found{};
+  if (stat(path.c_str(), &found) != 0) return std::strerror(errno);
+  if (S_ISDIR(found.st_mode)) return "it is a directory";
+  std::FILE* const file = std::fopen(path.c_str(), "rbe");
+  if (file == nullptr) return std::strerror(errno);
+  std::fclose(file);
+  return "it is no regular file";
+}
+
 }  // namespace
+
+std::string FlagName(const CLI::Option& option) { return option.get_single_name(); }
+
+std::shared_ptr<ConfigFile> ConfigFile::AddTo(CLI::App& app, const std::string& variable) {
+  CLI::Option* option =
+      app.set_config("--config", "",
+                     "TOML file of options: lines such as KEY = VALUE, with the flags' names as "
+                     "keys; flags and variables win");
+  option->type_name("FILE")->envname(variable);
+  if (IsSet(variable)) {
+    // CLI11 reads the file before the environment.
+    option->default_str(std::getenv(variable.c_str()))->required();
+  }
+  std::shared_ptr<ConfigFile> file(new ConfigFile(&app));
+  app.config_formatter(file);
+  return file;
+}
 
 std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {
   std::vector<CLI::ConfigItem> items;
@@ -48,9 +82,9 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
     if (!problem.empty()) {
       throw CLI::ConfigError(absl::StrCat(Path(), ": ", item.name, ": ", problem));
     }
-    if (option.count() > 0 || InEnvironment(option)) continue;
+    if (option.count() > 0 || IsSet(option.get_envname())) continue;
     item.inputs = {absl::StrJoin(item.inputs, ",")};
-    taken_.insert(option.get_name());
+    taken_.insert("--" + FlagName(option));
     items.push_back(std::move(item));
   }
   return items;
@@ -65,26 +99,30 @@ const CLI::Option& ConfigFile::OptionOf(const CLI::ConfigItem& item) const {
                               absl::StrJoin(item.parents, "."), "]"));
   }
   const CLI::Option* option = app_->get_option_no_throw("--" + item.name);
-  if (option != nullptr && option->get_configurable() && !option->get_envname().empty()) {
-    return *option;
-  }
+  if (option != nullptr && option->get_configurable()) return *option;
   std::vector<std::string> names;
   for (const CLI::Option* one : app_->get_options()) {
-    if (!one->get_envname().empty() && one->get_configurable()) {
-      names.push_back(one->get_name().substr(2));
-    }
+    if (one->get_configurable()) names.push_back(FlagName(*one));
   }
   const std::string nearest = NearestName(item.name, names);
   throw refuse(absl::StrCat("there is no option ", item.name,
                             nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
-std::string ConfigFile::PlaceOf(const CLI::ParseError& error) const {
-  const std::string message = error.what();
+std::string ConfigFile::Describe(const CLI::ParseError& error) const {
+  if (error.get_name() == "FileError") return DescribeUnreadable();
+  std::string problem = DescribeBadValue(error.get_name(), error.what());
   for (const std::string& name : taken_) {
-    if (absl::StartsWith(message, name + ":")) return Path() + ": ";
+    if (absl::StartsWith(problem, name + ":")) return absl::StrCat(Path(), ": ", problem);
   }
-  return "";
+  return problem;
+}
+
+std::string ConfigFile::DescribeUnreadable() const {
+  const CLI::Option& option = *app_->get_config_ptr();
+  return absl::StrCat(option.count() > 0 ? "--config" : option.get_envname(), ": the file ", Path(),
+                      " cannot be read: ", ReasonOf(Path()),
+                      "; name a file of options that is there, or leave it out");
 }
 
 std::string ConfigFile::Path() const { return app_->get_config_ptr()->as<std::string>(); }
