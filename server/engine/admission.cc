@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/too_large.h"
 #include "server/kv/sequence_cache.h"
 
 namespace ripplekv {
@@ -89,7 +90,7 @@ absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const AdmissionReques
                    ? "; or score without reference or give the server more --kv-memory"
                    : "; or keep less (retention) or give the server more --kv-memory";
   }
-  return absl::ResourceExhaustedError(
+  return TooLarge(
       absl::StrCat("the request needs ", admission->pages, " KV pages (",
                    admission->pages * static_cast<int64_t>(layout.page_bytes), " bytes) for ",
                    admission->budgets.total, " kept positions of ", request.prompt_tokens,

@@ -51,7 +51,7 @@ struct Admission {
 absl::StatusOr<Admission> PlanAdmission(const Plan& plan, const AdmissionRequest& request,
                                         const KvPageLayout& layout);
 
-/// PlanAdmission, and RESOURCE_EXHAUSTED where an empty arena of `arena_pages` cannot hold it: the
+/// PlanAdmission, and TooLarge where an empty arena of `arena_pages` cannot hold it: the
 /// message gives pages and bytes wanted and there, and the largest max_tokens, or else the longest
 /// prompt, that would fit.
 absl::StatusOr<Admission> AdmitOrExplain(const Plan& plan, const AdmissionRequest& request,

@@ -14,6 +14,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "server/engine/too_large.h"
 
 namespace ripplekv {
 namespace {
@@ -222,7 +223,7 @@ absl::StatusOr<ContextSlot> ContextRegistry::Reserve(int64_t bytes, Clock::time_
   ContextRegistryState& s = *state_;
   std::lock_guard lock(s.mutex);
   if (bytes > s.options.memory_bytes) {
-    return absl::ResourceExhaustedError(
+    return TooLarge(
         absl::StrCat("the context needs ", bytes, " bytes of KV pages, all contexts may take ",
                      s.options.memory_bytes, ": keep less (retention) or raise --context-memory"));
   }

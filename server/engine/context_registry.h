@@ -106,8 +106,8 @@ class ContextRegistry {
 
   /// Promises bytes (>= 0). Where they do not fit, idle contexts expire and then unused ones of any
   /// owner are evicted, the least recently used first, until they do; the engine frees what
-  /// TakeRemoved names before it fills the room. RESOURCE_EXHAUSTED, with nothing evicted: more
-  /// than the whole budget, or, with the payload kRetryLater, too much of it is in use.
+  /// TakeRemoved names before it fills the room. With nothing evicted, TooLarge: more than the
+  /// whole budget; RESOURCE_EXHAUSTED with the payload kRetryLater: too much of it is in use.
   absl::StatusOr<ContextSlot> Reserve(int64_t bytes, Clock::time_point now);
   /// Makes the id, which is returned, of a key that stands in info.id, or none; the context can be
   /// used from now on. info.page_bytes is at most the slot's bytes; the rest is given back. info's

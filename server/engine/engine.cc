@@ -19,15 +19,16 @@
 #include "server/engine/prefill.h"
 #include "server/engine/request_validation.h"
 #include "server/engine/score_task.h"
+#include "server/engine/too_large.h"
 
 namespace ripplekv {
 namespace {
 
 RefusalReason ReasonOf(const absl::Status& status) {
   if (absl::IsUnavailable(status)) return RefusalReason::kShuttingDown;
-  if (!absl::IsResourceExhausted(status)) return RefusalReason::kInvalid;
-  return status.GetPayload(kRetryLater).has_value() ? RefusalReason::kQueueFull
-                                                    : RefusalReason::kTooLarge;
+  if (absl::IsResourceExhausted(status)) return RefusalReason::kQueueFull;
+  return status.GetPayload(kTooLarge).has_value() ? RefusalReason::kTooLarge
+                                                  : RefusalReason::kInvalid;
 }
 
 // Where one of the two is given, the other is the server's own.
@@ -207,9 +208,9 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
     const int64_t bytes = queued->admission.pages * static_cast<int64_t>(layout_.page_bytes) +
                           ContextTask::KeptBytes(config_, wanted.prompt_tokens);
     if (bytes > static_cast<int64_t>(options_.context_memory_bytes)) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "the context takes ", bytes, " bytes, --context-memory is ",
-          options_.context_memory_bytes, ": keep less (retention) or give the server more"));
+      return TooLarge(absl::StrCat("the context takes ", bytes, " bytes, --context-memory is ",
+                                   options_.context_memory_bytes,
+                                   ": keep less (retention) or give the server more"));
     }
   }
   const size_t prefill_bytes =
@@ -223,7 +224,7 @@ absl::StatusOr<std::shared_ptr<RequestHandle>> Engine::Impl::TrySubmit(Request r
       std::max(prefill_bytes, Prefill::WorkBytes(config_, layout_.type, longest_continuation) *
                                   (queued->reference ? 2 : 1));
   if (queued->work_bytes > options_.work_memory_bytes) {
-    return absl::ResourceExhaustedError(
+    return TooLarge(
         absl::StrCat("the request's activations take ", queued->work_bytes, " bytes for ",
                      std::max(wanted.prompt_tokens, longest_continuation), " tokens",
                      queued->reference ? " (continuations twice, because of reference)" : "",

@@ -76,8 +76,8 @@ class Engine {
 
   /// Queues a request under the plan in force now. Errors, after which the sink hears nothing:
   /// INVALID_ARGUMENT (field, value, range), RESOURCE_EXHAUSTED (queue full, with the payload
-  /// kRetryLater; or the arena can never hold it: the message gives the figures and the largest
-  /// request that fits), UNAVAILABLE (draining).
+  /// kRetryLater), TooLarge (the server's memory can never hold it: the message gives the figures
+  /// and the largest request that fits), UNAVAILABLE (draining).
   absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(GenerateRequest request,
                                                         std::shared_ptr<GenerationSink> sink);
   absl::StatusOr<std::shared_ptr<RequestHandle>> Submit(ScoreRequest request,

@@ -114,6 +114,6 @@ def test_pages_of_a_request(tmp_path):
     with start(tmp_path, kv_memory="16MiB") as small:
         with pytest.raises(grpc.RpcError) as refused:
             generate(small, **ASK)
-    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
     pages, size = said(r"request pages = .* = ([\d,]+) \("), said(r"\(([\d,]+) bytes\)")
     assert f"needs {pages} KV pages ({size} bytes)" in refused.value.details()

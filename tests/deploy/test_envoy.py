@@ -312,27 +312,33 @@ def whole(request, context):
 
 @pytest.mark.parametrize("method", ["Generate", "CreateContext"])
 def test_what_a_server_refuses_goes_to_another_replica(tmp_path, method):
-    """One has room for the prompt, the other refuses it."""
-    model = write_tiny_llama(tmp_path / "tiny.gguf")
-    common = {"model": model, "threads": 1, "calibration": "off", "compute": "fp32", **PLAIN}
-    replicas = []
+    """The queue of one is full, the other's is empty."""
+    model = write_tiny_llama(tmp_path / "tiny.gguf", layers=2, context=1 << 17)
+    common = {"model": model, "threads": 1, "calibration": "off", "compute": "fp32", "max_queue": 1, **PLAIN}
+    replicas, held = [], []
     try:
-        for name, memory in (("small", "1MiB"), ("large", "64MiB")):
+        for name, batch in (("full", 1), ("empty", 16)):
             (tmp_path / name).mkdir()
-            options = {"kv_memory": memory, "profile_dir": tmp_path / name / "profiles", **common}
+            options = {"max_batch": batch, "profile_dir": tmp_path / name / "profiles", **common}
             replicas.append(Server(program("ripplekv-server"), tmp_path / name / "log", **options))
+        endless = stubs().decode.GenerateRequest(text="x", stopping={"max_tokens": 100_000, "ignore_eos": True})
+        for metric in ("running", "waiting"):
+            held.append(replicas[0].decode.Generate(endless))
+            wait_until(lambda metric=metric: replicas[0].metrics()[f"ripplekv_requests_{metric}"] == 1)
         with Envoy(ENVOY, tmp_path, [replica.address for replica in replicas], replicas[0].address) as envoy:
             wait_until(lambda: envoy.healthy("decode") == 2)
             client = Behind(envoy.address)
-            fields = {"token_ids": {"ids": [65] * 900}, "kv": {"size": {"full": {}}}}
+            fields = {"token_ids": {"ids": [65] * 90}}
             for _ in range(8):
                 if method == "Generate":
-                    generate(client, **fields, stopping={"max_tokens": 124, "ignore_eos": True})
+                    generate(client, **fields, stopping={"max_tokens": 4, "ignore_eos": True})
                 else:
                     client.decode.CreateContext(stubs().decode.CreateContextRequest(**fields), timeout=20)
             refused = replicas[0].metrics()[f'ripplekv_requests_total{{code="RESOURCE_EXHAUSTED",method="{method}"}}']
             assert 0 < refused == envoy.counter("cluster.decode.upstream_rq_retry")
     finally:
+        for call in held:
+            call.cancel()
         for replica in replicas:
             replica.stop()
 
@@ -350,7 +356,7 @@ def test_a_refusal_before_the_first_byte_goes_to_another_replica(tmp_path, code)
 
 
 @pytest.mark.parametrize(
-    "code, first", [("RESOURCE_EXHAUSTED", True), ("INTERNAL", False), ("INVALID_ARGUMENT", False)]
+    "code, first", [("RESOURCE_EXHAUSTED", True), ("INTERNAL", False), ("INVALID_ARGUMENT", False), ("FAILED_PRECONDITION", False)]
 )
 def test_nothing_else_is_tried_again(tmp_path, code, first):
     def fail(request, context):

@@ -15,7 +15,8 @@ from streams import Answer, aio_stubs, note_error, stream
 
 OK, CANCELLED, DEADLINE = grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
-NOT_FOUND, NO_PROFILE = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+NO_PROFILE = TOO_LARGE = grpc.StatusCode.FAILED_PRECONDITION
 
 MAX_CONTEXTS = 12
 SLOW_READER_SECONDS = 1.5  # the server's limit
@@ -178,7 +179,7 @@ class Calls:
 
     async def too_large(self, call):
         answer = await stream(self.stub, timeout=call.timeout, **call.fields)
-        self.note(call, answer.code, (EXHAUSTED,), answer.message)
+        self.note(call, answer.code, (TOO_LARGE,), answer.message)
         if answer.retry:
             self.breach(f"waiting does not make it fit, yet: {answer.message}")
 

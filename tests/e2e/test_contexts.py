@@ -260,7 +260,7 @@ def test_the_least_recently_used_makes_room(start_server, tiny_model_path):
     assert server.metrics()["ripplekv_contexts_evicted_total"] == 1
     # What can never fit is refused without a delay to wait for.
     error = refused(
-        lambda: create(server, token_ids=ids(1000), kv=FULL), grpc.StatusCode.RESOURCE_EXHAUSTED
+        lambda: create(server, token_ids=ids(1000), kv=FULL), grpc.StatusCode.FAILED_PRECONDITION
     )
     assert "RetryInfo" not in error_details(error)
     assert {context.context_id for context in listed(server).contexts} == {first, third}

@@ -326,7 +326,7 @@ def test_a_request_that_can_never_fit(start, tiny_model_path):
     fields = {"token_ids": {"ids": [65] * 900}, "kv": {"size": {"full": {}}}}
     with pytest.raises(grpc.RpcError) as never:
         generate(server, **fields, stopping={"max_tokens": 124})
-    assert never.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert never.value.code() == grpc.StatusCode.FAILED_PRECONDITION
     assert "RetryInfo" not in error_details(never.value), "waiting would not help"
     message = never.value.details()
     for words in ("needs", "pages", "900 prompt tokens", "max_tokens 124", "--kv-memory"):

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/too_large.h"
+
 namespace ripplekv {
 namespace {
 
@@ -77,7 +79,8 @@ TEST(AdmissionTest, AFullCacheTakesPagesOfItsOwnLayout) {
   const int64_t pages = without + 2 * full.PagesFor(1000);
   EXPECT_TRUE(AdmitOrExplain(plan, request, Layout(), pages).ok());
   const absl::Status refused = AdmitOrExplain(plan, request, Layout(), pages - 1).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(refused.GetPayload(kTooLarge).has_value());
   EXPECT_NE(refused.message().find("the full cache beside them (reference)"),
             absl::string_view::npos)
       << refused;
@@ -148,7 +151,7 @@ TEST(AdmissionTest, TheLargestThatFitsIsExact) {
         AdmitOrExplain(plan, {.prompt_tokens = prompt, .max_tokens = output}, Layout(), arena);
     ASSERT_EQ(got.ok(), needed->pages <= arena);
     if (got.ok()) continue;
-    ASSERT_EQ(got.status().code(), absl::StatusCode::kResourceExhausted);
+    ASSERT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
     const std::string message(got.status().message());
     ASSERT_NE(message.find(std::to_string(needed->pages) + " KV pages"), std::string::npos)
         << message;

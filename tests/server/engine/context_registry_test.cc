@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/too_large.h"
+
 namespace ripplekv {
 namespace {
 
@@ -147,10 +149,11 @@ TEST(ContextRegistryTest, ARefusalEvictsNothingAndSaysWhetherWaitingHelps) {
   ASSERT_TRUE(lease.ok());
 
   const absl::Status never = registry.Reserve(101, kStart).status();
-  EXPECT_EQ(never.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(never.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(never.message()), HasSubstr("needs 101 bytes"));
   EXPECT_THAT(std::string(never.message()), HasSubstr("may take 100"));
   EXPECT_FALSE(never.GetPayload(kRetryLater).has_value());
+  EXPECT_TRUE(never.GetPayload(kTooLarge).has_value());
 
   absl::Status later = registry.Reserve(41, kStart).status();
   EXPECT_EQ(later.code(), absl::StatusCode::kResourceExhausted);

@@ -189,7 +189,7 @@ TEST_F(EngineTest, WhatCanNeverFitIsRefusedWithTheFigures) {
   request.prompt.assign(80, 500);
   request.stopping.max_tokens = 17;
   auto refused = engine_->Submit(request, std::make_shared<Collector>());
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.status().message()),
               ::testing::AllOf(HasSubstr("needs 120 KV pages"), HasSubstr("the arena has 90"),
                                HasSubstr("max_tokens up to 16 would fit")));

@@ -113,7 +113,7 @@ TEST_F(KvTypeTest, WhereNothingIsChosenTheSelectorTakesNoMemory) {
   Run(WithSize(request, Full{}));
   const auto refused =
       engine_->Submit(WithSize(request, Retention{0.5}), std::make_shared<Collector>());
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(KvTypeTest, QuotasFollowThePlan) {

@@ -394,7 +394,7 @@ TEST_F(ScoreTest, AReferenceTakesTheFullCachesPages) {
   EXPECT_TRUE(fits(both, true).ok());
   ExpectAllFree();
   const absl::Status refused = fits(both - 1, true);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("the full cache beside them (reference)"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("score without reference"));
 }
