@@ -5,10 +5,12 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -127,15 +129,18 @@ absl::Status CheckKeyPair(const std::string& certificate_path, absl::string_view
   return absl::OkStatus();
 }
 
-std::string CertificateExpiry(absl::string_view pem) {
-  const absl::StatusOr<std::vector<X509Pointer>> chain = Certificates("", pem);
-  std::tm time{};
-  if (!chain.ok() || ASN1_TIME_to_tm(X509_get0_notAfter(chain->front().get()), &time) != 1) {
-    return "unknown";
+absl::StatusOr<int64_t> CertificateExpiry(const std::string& path, absl::string_view pem) {
+  const absl::StatusOr<std::vector<X509Pointer>> certificates = Certificates(path, pem);
+  if (!certificates.ok()) return certificates.status();
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < certificates->size(); ++i) {
+    std::tm time{};
+    if (ASN1_TIME_to_tm(X509_get0_notAfter((*certificates)[i].get()), &time) != 1) {
+      return Wrong(path, absl::StrCat("certificate ", i + 1, " of it says no time of its end"));
+    }
+    first = std::min(first, int64_t{timegm(&time)});
   }
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &time);
-  return text;
+  return first;
 }
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {

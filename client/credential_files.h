@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -29,8 +30,9 @@ absl::Status CheckCertificates(const std::string& path, absl::string_view pem);
 absl::Status CheckKeyPair(const std::string& certificate_path, absl::string_view certificate,
                           const std::string& key_path, absl::string_view key);
 
-// When the first certificate ends, as 2026-01-31T12:00:00Z. `pem` passed CheckCertificates.
-std::string CertificateExpiry(absl::string_view pem);
+// When the first of the certificates ends, in seconds since the Unix epoch. The error begins with
+// `path`.
+absl::StatusOr<int64_t> CertificateExpiry(const std::string& path, absl::string_view pem);
 
 // A bearer token alone in a file: 16 to 512 printable ASCII characters without spaces, white space
 // around them left out.

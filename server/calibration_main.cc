@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
                    .grpc = grpc::Version(),
                    .libtorch = kLibtorchVersion,
                    .compute = options->compute});
-  const absl::StatusOr<std::unique_ptr<Access>> access = Access::Open(*options, &log);
+  const absl::StatusOr<std::unique_ptr<Access>> access = Access::Open(*options, &log, &metrics);
   if (!access.ok()) {
     log.Error("start_failed", {{"error", access.status().message()}});
     return absl::IsInvalidArgument(access.status()) ? kUsageExit : 1;

@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
     log.Error("start_failed", {{"error", absl::StrCat("--calibration: ", wrong.message())}});
     return kUsageExit;
   }
-  const absl::StatusOr<std::unique_ptr<Access>> access = Access::Open(*options, &log);
+  const absl::StatusOr<std::unique_ptr<Access>> access = Access::Open(*options, &log, &metrics);
   if (!access.ok()) {
     log.Error("start_failed", {{"error", access.status().message()}});
     return absl::IsInvalidArgument(access.status()) ? kUsageExit : 1;

@@ -115,6 +115,10 @@ Metrics::Metrics(const BuildInfo& build)
                             .Name("ripplekv_request_duration_seconds")
                             .Help("Time from a call's arrival to its end, by method.")
                             .Register(registry_)),
+      certificate_expiry_(
+          GaugeFamily(registry_, "ripplekv_tls_certificate_expiry_timestamp_seconds",
+                      "When the first certificate of a TLS file in force ends, in seconds since "
+                      "unix epoch: server (the server's own chain), client_ca.")),
       plan_info_(GaugeFamily(registry_, "ripplekv_plan_info",
                              "1 for the source of the plan in force: profile, uniform (every layer "
                              "alike), or fixed (by "
@@ -276,6 +280,10 @@ void Metrics::OnCall(absl::string_view method, absl::string_view code, double se
 }
 
 void Metrics::SetServing(bool serving) { serving_.Set(serving ? 1 : 0); }
+
+void Metrics::SetCertificateExpiry(absl::string_view file, int64_t unix_seconds) {
+  certificate_expiry_.Add({{"file", std::string(file)}}).Set(static_cast<double>(unix_seconds));
+}
 
 void Metrics::SetPlanSource(absl::string_view source) {
   for (const char* known : {"uniform", "fixed", "profile"})

@@ -51,6 +51,8 @@ class Metrics final : public EngineObserver {
   // A call is over. `method` without package, `code` as gRPC spells it ("OK", "INVALID_ARGUMENT").
   void OnCall(absl::string_view method, absl::string_view code, double seconds);
   void SetServing(bool serving);
+  // When the first certificate of a TLS file ends: "server" (its own chain) or "client_ca".
+  void SetCertificateExpiry(absl::string_view file, int64_t unix_seconds);
   // Which plan is in force: "uniform", "fixed" or "profile".
   void SetPlanSource(absl::string_view source);
   // outcome: "measured", "stored", "fetched", "failed", "cancelled". Seconds count for "measured"
@@ -88,6 +90,7 @@ class Metrics final : public EngineObserver {
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& request_duration_;
+  prometheus::Family<prometheus::Gauge>& certificate_expiry_;
   prometheus::Family<prometheus::Gauge>& plan_info_;
   prometheus::Family<prometheus::Counter>& calibrations_;
   prometheus::Family<prometheus::Counter>& refused_;

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "client/credential_files.h"
 
 namespace ripplekv {
@@ -41,17 +42,25 @@ absl::Status WithOption(const char* option, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(option, ": ", status.message()));
 }
 
+// As 2026-01-31T12:00:00Z.
+std::string FormatTime(int64_t unix_seconds) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(unix_seconds),
+                          absl::UTCTimeZone());
+}
+
 }  // namespace
 
-Access::Access(const ServerOptions& options, Log* log)
+Access::Access(const ServerOptions& options, Log* log, Metrics* metrics)
     : certificate_(options.tls_certificate),
       key_(options.tls_key),
       client_ca_(options.tls_client_ca),
       token_file_(options.token_file),
-      log_(log) {}
+      log_(log),
+      metrics_(metrics) {}
 
-absl::StatusOr<std::unique_ptr<Access>> Access::Open(const ServerOptions& options, Log* log) {
-  std::unique_ptr<Access> access(new Access(options, log));
+absl::StatusOr<std::unique_ptr<Access>> Access::Open(const ServerOptions& options, Log* log,
+                                                     Metrics* metrics) {
+  std::unique_ptr<Access> access(new Access(options, log, metrics));
   absl::Status status = access->ReadTls();
   if (status.ok()) status = access->ReadTokens();
   if (!status.ok()) return status;
@@ -87,6 +96,11 @@ absl::Status Access::ReadTls() {
     status = WithOption("--tls-client-ca", CheckCertificates(client_ca_, pems.client_ca));
   }
   if (!status.ok()) return status;
+  const absl::StatusOr<int64_t> expiry = CertificateExpiry(certificate_, pems.certificate);
+  if (!expiry.ok()) return WithOption("--tls-certificate", expiry.status());
+  absl::StatusOr<int64_t> ca_expiry = 0;
+  if (!client_ca_.empty()) ca_expiry = CertificateExpiry(client_ca_, pems.client_ca);
+  if (!ca_expiry.ok()) return WithOption("--tls-client-ca", ca_expiry.status());
   const bool first = tls_ == nullptr;
   if (first) {
     absl::StatusOr<std::unique_ptr<ServerTls>> tls = ServerTls::Create(pems);
@@ -97,9 +111,11 @@ absl::Status Access::ReadTls() {
     if (!status.ok()) return status;
   }
   pems_ = std::move(pems);
+  metrics_->SetCertificateExpiry("server", *expiry);
+  if (!client_ca_.empty()) metrics_->SetCertificateExpiry("client_ca", *ca_expiry);
   log_->Info(first ? "tls_loaded" : "tls_reloaded",
              {{"certificate", certificate_},
-              {"expires", CertificateExpiry(pems_.certificate)},
+              {"expires", FormatTime(*expiry)},
               {"client_certificates", client_ca_.empty() ? "not asked for" : "needed"}});
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/observe/log.h"
+#include "server/observe/metrics.h"
 #include "server/options.h"
 #include "server/rpc/server_tls.h"
 #include "server/rpc/tokens.h"
@@ -22,8 +23,9 @@ namespace ripplekv {
 class Access {
  public:
   // Reads the files. INVALID_ARGUMENT names the option, the file and what is wrong with it. `log`
-  // outlives this object.
-  static absl::StatusOr<std::unique_ptr<Access>> Open(const ServerOptions& options, Log* log);
+  // and `metrics` outlive this object.
+  static absl::StatusOr<std::unique_ptr<Access>> Open(const ServerOptions& options, Log* log,
+                                                      Metrics* metrics);
   ~Access();
   Access(const Access&) = delete;
   Access& operator=(const Access&) = delete;
@@ -37,7 +39,7 @@ class Access {
   absl::StatusOr<std::string> CallerOf(const grpc::CallbackServerContext& context) const;
 
  private:
-  Access(const ServerOptions& options, Log* log);
+  Access(const ServerOptions& options, Log* log, Metrics* metrics);
   absl::Status ReadTls();
   absl::Status ReadTokens();
   void Watch();
@@ -46,6 +48,7 @@ class Access {
 
   const std::string certificate_, key_, client_ca_, token_file_;  // paths; empty: not given
   Log* const log_;
+  Metrics* const metrics_;
   // Of the constructing thread, then of thread_.
   TlsPems pems_;
   std::string token_text_;

@@ -34,6 +34,7 @@ sys.path[:0] = [str(SOURCE / "tests" / "e2e"), str(SOURCE / "deploy" / "grafana"
 import grpc  # noqa: E402
 
 import draw_dashboard  # noqa: E402
+from certificates import Authority  # noqa: E402
 from service import Server, free_port, generate, stubs, wait_until  # noqa: E402
 from test_monitoring import dashboard, rules  # noqa: E402
 from tiny_model import write_tiny_llama  # noqa: E402
@@ -321,9 +322,14 @@ def live(check, options):
     (victim_folder / "notes.txt").write_text("not a profile")
     victim = check.start_server("victim", **small, calibration="off")
     nowhere = f"127.0.0.1:{free_port()}"
+    authority = Authority(check.folder / "ca")  # whose certificates are good for a day
+    certificate, key = authority.issue("server")
+    tls = {"tls_certificate": certificate, "tls_key": key, "credentials": authority.credentials()}
+    check.start_server("expiring", **small, calibration="off", **tls)
     check.start_server("waiting", wait=False, **small, calibration=nowhere, wait_for_profile=True)
     check.targets_changed()
     check.expect("RippleKVProfileStoreProblems", "a file that is none of the store's in the profile directory")
+    check.expect("RippleKVCertificateExpiring", "a server whose certificate is good for a day")
     check.expect("RippleKVNoProfile", "a server with --calibration off and no stored profile")
     check.expect("RippleKVProfileFetchFailing", "a calibration server that cannot be reached")
     check.expect("RippleKVNotReady", "--wait-for-profile, and the calibration server cannot be reached")

@@ -24,6 +24,11 @@ BROKEN_ALERTS = {
         ('{job=~"ripplekv.*"}', ""),
     ],
     "RippleKVNotReady": [("== 0", "== 1")],
+    "RippleKVCertificateExpiring": [
+        ("scalar(", "0.9999 * scalar("),
+        ("scalar(", "1.0001 * scalar("),
+        ("- time()", ""),
+    ],
     "RippleKVFailing": [("> 0.01", "> 0.009"), ("> 0.01", "> 0.021")],
     "RippleKVRefusing": [("scalar(", "0.95 * scalar("), ("scalar(", "1.21 * scalar("), ("refused:target", "x:target")],
     "RippleKVSaturated": [("> 0", "> 1"), ("[5m]", "[4m]"), ("[5m]", "[6m]"), ("min_over_time", "max_over_time")],

@@ -219,6 +219,7 @@ def test_the_dashboard_shows_what_matters():
         "instance:ripplekv_kv_used:ratio",
         "job:ripplekv_requests_failed:ratio5m",
         "ripplekv:requests_refused:target",
+        "ripplekv:tls_certificate_remaining_seconds:target",
     }
     assert recorded_in(text) == set(rules("record")) - hidden
     for part in ("Service", "Requests", "Engine", "KV memory", "Fidelity", "Plan and calibration"):

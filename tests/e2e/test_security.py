@@ -272,6 +272,18 @@ def der(certificate):
     return ssl.PEM_cert_to_DER_cert(certificate.read_text())
 
 
+def expiry(certificate):
+    """Of the first one in a file, in seconds since the Unix epoch."""
+    done = subprocess.run(["openssl", "x509", "-enddate", "-noout", "-in", certificate], capture_output=True, text=True)
+    return ssl.cert_time_to_seconds(done.stdout.removeprefix("notAfter=").strip())
+
+
+def shown_expiry(server):
+    """What the metrics say of the files in force: (server, client_ca)."""
+    name, shown = "ripplekv_tls_certificate_expiry_timestamp_seconds", server.metrics()
+    return tuple(shown.get(f'{name}{{file="{file}"}}') for file in ("server", "client_ca"))
+
+
 def put(source, target):
     """As tools that renew certificates do: whole files, one after the other."""
     shutil.copy(source, target.with_suffix(".new"))
@@ -292,20 +304,26 @@ def test_certificates_change_while_a_stream_runs(start, long_model_path, authori
     )
     stream = running_stream(server)
     assert shown_certificate(server) == der(server_pair[0])
+    assert shown_expiry(server) == (expiry(server_pair[0]), expiry(authority.ca))
 
     certificate.write_text("broken")
     wait_until(lambda: server.events("tls_reload_failed"), 10, "the log of a broken certificate")
     assert str(certificate) in server.events("tls_reload_failed")[0]["error"]
-    new = authority.issue("server-2")
+    new = authority.issue("server-2", days=4)
     put(new[0], certificate)  # beside the old key
     wait_until(lambda: len(server.events("tls_reload_failed")) == 2, 10, "the log of a key that does not match")
     assert str(key) in server.events("tls_reload_failed")[1]["error"]
     time.sleep(1.2)  # longer than gRPC takes to read what it is given
     assert shown_certificate(server) == der(server_pair[0])
+    assert shown_expiry(server) == (expiry(server_pair[0]), expiry(authority.ca))
 
     put(new[1], key)
-    put(stranger.ca, client_ca)
+    # Two CAs, the second of which ends first.
+    both = tmp_path / "both.crt"
+    both.write_text(stranger.ca.read_text() + Authority(tmp_path / "short", days=1).ca.read_text())
+    put(both, client_ca)
     wait_until(lambda: server.events("tls_reloaded"), 10, "the log of new certificates")
+    assert shown_expiry(server) == (expiry(new[0]), expiry(tmp_path / "short" / "ca.crt"))
     wait_until(lambda: shown_certificate(server) == der(new[0]), 10, "the new certificate")
     visitor = grpc.ssl_channel_credentials(
         authority.ca.read_bytes(), *(each.read_bytes() for each in reversed(stranger.issue("visitor")))

@@ -51,6 +51,18 @@ TEST(Metrics, ShowsWhatTheEngineTells) {
   EXPECT_THAT(text, HasSubstr("ripplekv_queue_time_seconds_count 1"));
 }
 
+TEST(Metrics, SaysWhenCertificatesEnd) {
+  Metrics metrics(Build());
+  const std::string name = "ripplekv_tls_certificate_expiry_timestamp_seconds";
+  EXPECT_THAT(metrics.Scrape(), testing::Not(HasSubstr(name)));  // no TLS
+  metrics.SetCertificateExpiry("server", 1790000001);
+  metrics.SetCertificateExpiry("client_ca", 1790000002);
+  metrics.SetCertificateExpiry("server", 1790000003);
+  const std::string text = metrics.Scrape();
+  EXPECT_THAT(text, HasSubstr(name + "{file=\"server\"} 1790000003\n"));
+  EXPECT_THAT(text, HasSubstr(name + "{file=\"client_ca\"} 1790000002\n"));
+}
+
 TEST(Metrics, CountsWhatStepsDo) {
   Metrics metrics(Build());
   metrics.OnStep({.decode_rows = 8,
