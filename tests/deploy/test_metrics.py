@@ -63,7 +63,13 @@ def exposition(tiny_model, tmp_path_factory, mutual_tls):
         wait_until(lambda: server.metrics()['ripplekv_calibrations_total{outcome="measured"}'] == 1)
         ids = {"ids": [65 + i % 26 for i in range(300)]}
         generate(server, token_ids=ids, stopping={"max_tokens": 4}, output={"next_token_kl": True})
-        return scrape(server)
+        return scrape_after_a_call(server)
+
+
+def scrape_after_a_call(server):
+    """A call is counted a moment after its client has its end."""
+    wait_until(lambda: "ripplekv_request_duration_seconds_count" in scrape(server))
+    return scrape(server)
 
 
 def documented():
@@ -89,7 +95,7 @@ def test_a_calibration_server_exports_the_same_families(exposition, tiny_model, 
     options = {"model": tiny_model, "profile_dir": tmp_path / "profiles", **QUICK, **mutual_tls}
     with Server(program, tmp_path / "log", **options) as server:
         list(server.calibration.CalibrateModel(stubs().calibration.CalibrateModelRequest(), timeout=60))
-        own = families(scrape(server))
+        own = families(scrape_after_a_call(server))
     both = families(exposition)
     absent = {name for name, (_, values, _) in both.items() if "layer" in values} | {"ripplekv_slice_duration_seconds"}
     assert set(own) == set(both) - absent
