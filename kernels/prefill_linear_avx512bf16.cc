@@ -2,6 +2,7 @@
 // nothing is summed across lanes. A tile of twelve tokens and two panels holds 24 accumulators; its
 // panels stay in the second-level cache while all tokens pass.
 #include "kernels/isa_functions.h"
+#include "kernels/prefill_linear_panels.h"
 #include "kernels/simd.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
@@ -94,28 +95,15 @@ struct HeadPanel {
   uint16_t* out_;
 };
 
-RIPPLEKV_INLINE const uint16_t* PanelAt(const PrefillLinearArgs& args, const uint16_t* w,
-                                        int64_t panel) {
-  return w + panel * kPrefillLinearRows * args.cols;
-}
-
-/// finish(panel, token, sums) for panels [panel_begin, panel_end) of w, two at a time.
+/// finish(panel, token, sums) for panels [panel_begin, panel_end) of w.
 template <typename Finish>
-RIPPLEKV_INLINE void ForPanels(const PrefillLinearArgs& args, const uint16_t* w,
-                               int64_t panel_begin, int64_t panel_end, const Finish& finish) {
-  int64_t panel = panel_begin;
-  for (; panel + 2 <= panel_end; panel += 2) {
-    const uint16_t* const pair[] = {PanelAt(args, w, panel), PanelAt(args, w, panel + 1)};
-    MultiplyTokens<2>(args, pair, [&](int64_t t, const __m512(&sums)[2]) RIPPLEKV_INLINE_LAMBDA {
-      finish(panel, t, sums[0]);
-      finish(panel + 1, t, sums[1]);
-    });
-  }
-  if (panel == panel_end) return;
-  const uint16_t* const last[] = {PanelAt(args, w, panel)};
-  MultiplyTokens<1>(args, last, [&](int64_t t, const __m512(&sums)[1]) RIPPLEKV_INLINE_LAMBDA {
-    finish(panel, t, sums[0]);
-  });
+RIPPLEKV_INLINE void MultiplyPanels(const PrefillLinearArgs& args, const uint16_t* w,
+                                    int64_t panel_begin, int64_t panel_end, const Finish& finish) {
+  ForPanels<__m512>(
+      args, w, panel_begin, panel_end,
+      [&](const auto& panels, const auto& take)
+          RIPPLEKV_INLINE_LAMBDA { MultiplyTokens(args, panels, take); },
+      finish);
 }
 
 /// silu(g) u = g u / (1 + 2^t), t = -g log2(e).
@@ -142,22 +130,22 @@ RIPPLEKV_INLINE __m512 SwiGluOf(__m512 g, __m512 u) {
 
 void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,
                    int64_t out_stride, int64_t panel_begin, int64_t panel_end) {
-  ForPanels(args, w, panel_begin, panel_end,
-            [&](int64_t panel, int64_t t, __m512 sum) RIPPLEKV_INLINE_LAMBDA {
-              const int64_t left = rows - panel * kPrefillLinearRows;
-              const unsigned lanes = left >= kPrefillLinearRows ? 0xffff : (1u << left) - 1;
-              _mm512_mask_storeu_ps(out + t * out_stride + panel * kPrefillLinearRows,
-                                    static_cast<__mmask16>(lanes), sum);
-            });
+  MultiplyPanels(args, w, panel_begin, panel_end,
+                 [&](int64_t panel, int64_t t, __m512 sum) RIPPLEKV_INLINE_LAMBDA {
+                   const int64_t left = rows - panel * kPrefillLinearRows;
+                   const unsigned lanes = left >= kPrefillLinearRows ? 0xffff : (1u << left) - 1;
+                   _mm512_mask_storeu_ps(out + t * out_stride + panel * kPrefillLinearRows,
+                                         static_cast<__mmask16>(lanes), sum);
+                 });
 }
 
 void PrefillLinearAdd(const PrefillLinearArgs& args, const uint16_t* w, float* out,
                       int64_t out_stride, int64_t panel_begin, int64_t panel_end) {
-  ForPanels(args, w, panel_begin, panel_end,
-            [&](int64_t panel, int64_t t, __m512 sum) RIPPLEKV_INLINE_LAMBDA {
-              float* const target = out + t * out_stride + panel * kPrefillLinearRows;
-              _mm512_storeu_ps(target, _mm512_add_ps(_mm512_loadu_ps(target), sum));
-            });
+  MultiplyPanels(args, w, panel_begin, panel_end,
+                 [&](int64_t panel, int64_t t, __m512 sum) RIPPLEKV_INLINE_LAMBDA {
+                   float* const target = out + t * out_stride + panel * kPrefillLinearRows;
+                   _mm512_storeu_ps(target, _mm512_add_ps(_mm512_loadu_ps(target), sum));
+                 });
 }
 
 void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate, const uint16_t* up,
@@ -173,9 +161,9 @@ void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate, co
 
 void PrefillLinearHeads(const PrefillLinearArgs& args, const uint16_t* w, const PrefillHeads& heads,
                         int64_t panel_begin, int64_t panel_end) {
-  ForPanels(args, w, panel_begin, panel_end,
-            [&](int64_t panel, int64_t t, __m512 sum)
-                RIPPLEKV_INLINE_LAMBDA { HeadPanel(heads, panel).Store(t, sum); });
+  MultiplyPanels(args, w, panel_begin, panel_end,
+                 [&](int64_t panel, int64_t t, __m512 sum)
+                     RIPPLEKV_INLINE_LAMBDA { HeadPanel(heads, panel).Store(t, sum); });
 }
 
 }  // namespace ripplekv::RIPPLEKV_ISA

@@ -2,6 +2,7 @@
 // widened to fp32 a block at a time, which the products of all of a block's tokens share.
 #include "kernels/isa_functions.h"
 #include "kernels/outer_products.h"
+#include "kernels/prefill_linear_panels.h"
 #include "kernels/silu.h"
 
 namespace ripplekv::RIPPLEKV_ISA {
@@ -57,28 +58,15 @@ RIPPLEKV_INLINE void MultiplyTokens(const PrefillLinearArgs& args,
   }
 }
 
-RIPPLEKV_INLINE const uint16_t* PanelAt(const PrefillLinearArgs& args, const uint16_t* w,
-                                        int64_t panel) {
-  return w + panel * kLanes * args.cols;
-}
-
-/// finish(panel, token, sums) for panels [panel_begin, panel_end) of w, two at a time.
+/// finish(panel, token, sums) for panels [panel_begin, panel_end) of w.
 template <typename Finish>
-RIPPLEKV_INLINE void ForPanels(const PrefillLinearArgs& args, const uint16_t* w,
-                               int64_t panel_begin, int64_t panel_end, const Finish& finish) {
-  int64_t panel = panel_begin;
-  for (; panel + 2 <= panel_end; panel += 2) {
-    const uint16_t* const pair[] = {PanelAt(args, w, panel), PanelAt(args, w, panel + 1)};
-    MultiplyTokens<2>(args, pair, [&](int64_t t, const Vec(&sums)[2]) RIPPLEKV_INLINE_LAMBDA {
-      finish(panel, t, sums[0]);
-      finish(panel + 1, t, sums[1]);
-    });
-  }
-  if (panel == panel_end) return;
-  const uint16_t* const last[] = {PanelAt(args, w, panel)};
-  MultiplyTokens<1>(args, last, [&](int64_t t, const Vec(&sums)[1]) RIPPLEKV_INLINE_LAMBDA {
-    finish(panel, t, sums[0]);
-  });
+RIPPLEKV_INLINE void MultiplyPanels(const PrefillLinearArgs& args, const uint16_t* w,
+                                    int64_t panel_begin, int64_t panel_end, const Finish& finish) {
+  ForPanels<Vec>(
+      args, w, panel_begin, panel_end,
+      [&](const auto& panels, const auto& take)
+          RIPPLEKV_INLINE_LAMBDA { MultiplyTokens(args, panels, take); },
+      finish);
 }
 
 /// Lanes 2 i and 2 i + 1 of x turned by angle i.
@@ -96,25 +84,25 @@ RIPPLEKV_INLINE Vec Rotate(Vec x, const float* cosines, const float* sines) {
 
 void PrefillLinear(const PrefillLinearArgs& args, const uint16_t* w, int64_t rows, float* out,
                    int64_t out_stride, int64_t panel_begin, int64_t panel_end) {
-  ForPanels(args, w, panel_begin, panel_end,
-            [&](int64_t panel, int64_t t, Vec sum) RIPPLEKV_INLINE_LAMBDA {
-              float* const target = out + t * out_stride + panel * kLanes;
-              const int64_t left = rows - panel * kLanes;
-              if (left >= kLanes) {
-                Store(target, sum);
-              } else {
-                StorePart(target, left, sum);
-              }
-            });
+  MultiplyPanels(args, w, panel_begin, panel_end,
+                 [&](int64_t panel, int64_t t, Vec sum) RIPPLEKV_INLINE_LAMBDA {
+                   float* const target = out + t * out_stride + panel * kLanes;
+                   const int64_t left = rows - panel * kLanes;
+                   if (left >= kLanes) {
+                     Store(target, sum);
+                   } else {
+                     StorePart(target, left, sum);
+                   }
+                 });
 }
 
 void PrefillLinearAdd(const PrefillLinearArgs& args, const uint16_t* w, float* out,
                       int64_t out_stride, int64_t panel_begin, int64_t panel_end) {
-  ForPanels(args, w, panel_begin, panel_end,
-            [&](int64_t panel, int64_t t, Vec sum) RIPPLEKV_INLINE_LAMBDA {
-              float* const target = out + t * out_stride + panel * kLanes;
-              Store(target, Add(Load(target), sum));
-            });
+  MultiplyPanels(args, w, panel_begin, panel_end,
+                 [&](int64_t panel, int64_t t, Vec sum) RIPPLEKV_INLINE_LAMBDA {
+                   float* const target = out + t * out_stride + panel * kLanes;
+                   Store(target, Add(Load(target), sum));
+                 });
 }
 
 void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate, const uint16_t* up,
@@ -130,18 +118,18 @@ void PrefillLinearSwiGlu(const PrefillLinearArgs& args, const uint16_t* gate, co
 
 void PrefillLinearHeads(const PrefillLinearArgs& args, const uint16_t* w, const PrefillHeads& heads,
                         int64_t panel_begin, int64_t panel_end) {
-  ForPanels(args, w, panel_begin, panel_end,
-            [&](int64_t panel, int64_t t, Vec sum) RIPPLEKV_INLINE_LAMBDA {
-              const int64_t row = panel * kLanes;
-              const int64_t column = row % heads.head_dim;
-              if (heads.rope != nullptr) {
-                const float* const angles = heads.rope + t * heads.head_dim + column / 2;
-                sum = Rotate(sum, angles, angles + heads.head_dim / 2);
-              }
-              StoreBf16(heads.out + row / heads.head_dim * heads.head_stride +
-                            t * heads.token_stride + column,
-                        sum);
-            });
+  MultiplyPanels(args, w, panel_begin, panel_end,
+                 [&](int64_t panel, int64_t t, Vec sum) RIPPLEKV_INLINE_LAMBDA {
+                   const int64_t row = panel * kLanes;
+                   const int64_t column = row % heads.head_dim;
+                   if (heads.rope != nullptr) {
+                     const float* const angles = heads.rope + t * heads.head_dim + column / 2;
+                     sum = Rotate(sum, angles, angles + heads.head_dim / 2);
+                   }
+                   StoreBf16(heads.out + row / heads.head_dim * heads.head_stride +
+                                 t * heads.token_stride + column,
+                             sum);
+                 });
 }
 
 }  // namespace ripplekv::RIPPLEKV_ISA
