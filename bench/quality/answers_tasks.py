@@ -8,9 +8,9 @@ from .asking import ask
 
 
 def answered(client, prompt, kv, question, max_tokens, scored, gold=None, **options):
-    """What `ask` finds, with its score."""
+    """What `ask` finds, with the score of an answer."""
     found = ask(client, prompt, kv, question, max_tokens, gold, **options)
-    return found | {"score": scored(found["answer"])}
+    return found | ({"score": scored(found["answer"])} if "answer" in found else {})
 
 
 def ruler_jobs(options, client, tokens):
@@ -22,7 +22,10 @@ def ruler_jobs(options, client, tokens):
     def measure(task, length, number, question, kv):
         item, prompt = made(task, length, number)
         scored = functools.partial(ruler.match_all, references=item.references)
-        return answered(client, prompt, kv, question, ruler.NEW_TOKENS[task], scored, item.gold())
+        gold = item.gold() if "likelihood" in options.measure else None
+        return answered(
+            client, prompt, kv, question, ruler.NEW_TOKENS[task], scored, gold, answers="answers" in options.measure
+        )
 
     for task in options.tasks:
         for length in options.lengths:
@@ -52,6 +55,7 @@ def retrieval_jobs(options, client, tokens, results):
             )
             prompt = tokens.prompt(item.question, item.prefix, item.split)
             scored = functools.partial(ruler.match_all, references=item.references)
+            gold = item.gold() if "likelihood" in options.measure else None
 
             def of(method, fraction):
                 kv = options.sizing.kv(method, fraction)
@@ -60,14 +64,14 @@ def retrieval_jobs(options, client, tokens, results):
                     key = (kind, options.length, f"{number} {item.digest}", question, method.name, fraction)
                     yield (
                         key,
-                        functools.partial(
-                            answered, client, prompt, kv, question, retrieval.NEW_TOKENS, scored, item.gold()
-                        ),
+                        functools.partial(answered, client, prompt, kv, question, retrieval.NEW_TOKENS, scored, gold),
                     )
 
-            full = list(of(methods.METHODS["full"], None))
-            yield from full
-            if all(results[key]["score"] == 1 for key, _ in full):
+            for key, measure in of(methods.METHODS["full"], None):
+                yield key, measure
+                if results[key]["score"] < 1:
+                    break
+            else:
                 solved += 1
                 for method, fraction in methods.cells(sized, options.fractions):
                     yield from of(method, fraction)
@@ -105,12 +109,12 @@ def summary(results):
     for (task, length, question, fraction, method), items in cells.items():
         entry = {"task": task, "length": length, "question": question, "fraction": fraction, "method": method}
         entry["items"] = len(items)
-        entry["score"] = bootstrap.mean([r["score"] for r in items.values()])
         entry["bytes_share"] = sum(r["kv_bytes"] for r in items.values()) / sum(
             r["full_kv_bytes"] for r in items.values()
         )
-        if all("gold_logprob" in r for r in items.values()):
-            entry["gold_logprob"] = bootstrap.mean([r["gold_logprob"] for r in items.values()])
+        for figure in ("score", "gold_logprob"):
+            if all(figure in r for r in items.values()):
+                entry[figure] = bootstrap.mean([r[figure] for r in items.values()])
         for other, key in ((methods.BASELINE, fraction), ("full", None)):
             beside = cells.get((task, length, question, key, other), {})
             shared = sorted(set(beside) & set(items))

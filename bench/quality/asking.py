@@ -48,25 +48,25 @@ class Tokens:
         return Prompt(ids + self.following(prefix), head)
 
 
-def ask(client, prompt, kv, question, max_tokens, gold=None, **options):
-    """The greedy answer, and the log-likelihood of the one that is right. `kv` is a function of the tokens that are compressed.
-    `question` visible: the prompt is compressed as a
-    whole. hidden: what stands before the question is compressed as a context, and the question comes after."""
+def ask(client, prompt, kv, question, max_tokens, gold=None, answers=True, **options):
+    """The greedy answer if `answers`, and the log-likelihood of `gold`, the one that is right, if it is given: at least one of
+    them. `kv` is a function of the tokens that are compressed. `question` visible: the prompt is compressed as a whole.
+    hidden: what stands before the question is compressed as a context, and the question comes after."""
     context_id, ids, how = "", prompt.ids, {"kv": kv(len(prompt.ids))}
     if question == "hidden":
         context = client.create_context(prompt.ids[: prompt.split], kv=kv(prompt.split))
         context_id, ids, how = context.context_id, prompt.ids[prompt.split :], {"context_id": context.context_id}
     try:
-        answer = client.generate(ids, max_tokens=max_tokens, **how, **options)
-        found = {
-            "answer": answer.text,
-            "kv_bytes": answer.complete.cache.kv_bytes,
-            "full_kv_bytes": answer.complete.cache.full_kv_bytes,
-        }
+        found = {}
+        if answers:
+            answer = client.generate(ids, max_tokens=max_tokens, **how, **options)
+            cache = answer.complete.cache
+            found["answer"] = answer.text
         if gold is not None:
-            score = client.score(ids, [gold], **how).continuations[0]
+            scored = client.score(ids, [gold], **how)
+            cache, score = scored.cache, scored.continuations[0]
             found |= {"gold_logprob": score.logprob, "gold_tokens": len(score.tokens)}
-        return found
+        return found | {"kv_bytes": cache.kv_bytes, "full_kv_bytes": cache.full_kv_bytes}
     finally:
         if context_id:
             client.delete_context(context_id)

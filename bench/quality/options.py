@@ -157,6 +157,8 @@ def parser(description):
         help="with the answer, tokens (default: 1024 2048 4096)",
     )
     sub.add_argument("--samples", type=positive(int), default=50, help="of a task and length (default: 50)")
+    sub.add_argument("--measure", nargs="+", choices=("answers", "likelihood"), default=["answers", "likelihood"],
+                     help="of the right answer; where the question is visible each takes a prefill (default: both)")  # fmt: skip
 
     sub = command("retrieval", "Facts hidden in prose", {"length": 256, "items": 1, "candidates": 4})
     compared(sub)
@@ -170,6 +172,8 @@ def parser(description):
         help="of each of three kinds, that the full cache solves (default: 32)",
     )
     sub.add_argument("--candidates", type=positive(int), default=200, help="of each kind, tried at most (default: 200)")
+    sub.add_argument("--answers-only", dest="measure", action="store_const", const=["answers"], default=["answers", "likelihood"],
+                     help="no log-likelihoods: half the time where the question is visible")  # fmt: skip
 
     sub = command("longbench", "LongBench", {"most": 4})
     compared(sub)
@@ -213,6 +217,8 @@ SETTINGS = {
     "damage": ("tokens",),
     "sweep": ("length", "tokens", "fraction", "r"),
     "target": ("tokens",),
+    "ruler": ("measure",),
+    "retrieval": ("measure",),
     "efficiency": ("threads",),
     "perplexity": ("file", "length", "tokens"),
 }

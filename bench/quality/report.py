@@ -48,7 +48,7 @@ def answers(summary, titles):
             rows = [["size", "method", "of the full bytes", "score", "difference to SnapKV uniform", "share of the full cache's", "right answer's log-likelihood", "difference to SnapKV uniform", "items"]]  # fmt: skip
             for e in in_order(found, titles):
                 rows.append([
-                    share(e["fraction"]), titles[e["method"]], f"{e['bytes_share']:.3f}", figure(e["score"]),
+                    share(e["fraction"]), titles[e["method"]], f"{e['bytes_share']:.3f}", figure(e.get("score")),
                     figure(e.get("score_to_snapkv")), figure(e.get("score_share_of_full")),
                     figure(e.get("gold_logprob")), figure(e.get("gold_logprob_to_snapkv")), e["items"],
                 ])  # fmt: skip

@@ -29,7 +29,8 @@ class Characters:
 
     def score(self, ids, continuations, **how):
         self.calls.append(("score", ids, continuations, how))
-        return types.SimpleNamespace(continuations=[types.SimpleNamespace(logprob=-2.0, tokens=[1, 2])])
+        cache = types.SimpleNamespace(kv_bytes=3, full_kv_bytes=9)
+        return types.SimpleNamespace(continuations=[types.SimpleNamespace(logprob=-2.0, tokens=[1, 2])], cache=cache)
 
 
 def kv_of(tokens):
@@ -65,3 +66,12 @@ def test_both_ways_of_asking_send_the_same_tokens():
         ("context", head, kv_of(len(head))), ("generate", rest, 5, {"context_id": "c7"}), ("score", rest, [" gold"], {"context_id": "c7"}),
         ("delete", "c7"),
     ]  # fmt: skip
+
+
+def test_what_is_not_asked_for_is_not_measured():
+    client = Characters()
+    prompt = Tokens(client).prompt("Document. Why?", split=9)
+    sizes = {"kv_bytes": 3, "full_kv_bytes": 9}
+    assert ask(client, prompt, kv_of, "visible", 5) == {"answer": "yes", **sizes}
+    assert ask(client, prompt, kv_of, "visible", 5, " gold", answers=False) == {"gold_logprob": -2.0, "gold_tokens": 2, **sizes}
+    assert [call[0] for call in client.calls] == ["generate", "score"]

@@ -26,7 +26,7 @@ class Words:
 def options(documents, **more):
     return types.SimpleNamespace(
         documents=documents, corpus=(), split="held-out", methods=methods.named(["full", "snapkv"]), fractions=[0.2],
-        candidates=3, items=2, length=200, question=["visible"], sizing=methods.Sizing(2, 100, 100), **more,
+        candidates=3, items=2, length=200, question=["visible"], measure=["answers", "likelihood"], sizing=methods.Sizing(2, 100, 100), **more,
     )  # fmt: skip
 
 
