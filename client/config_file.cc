@@ -6,10 +6,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/bad_value.h"
 #include "client/unknown_argument.h"
 
@@ -35,6 +39,34 @@ std::string ProblemOf(const CLI::ConfigItem& item, const CLI::Option& option) {
     return absl::StrCat("'", item.inputs.front(), "' is not true or false");
   }
   return "";
+}
+
+std::string NoSections(absl::string_view section) {
+  return absl::StrCat("options stand at the top, without sections: no [", section, "]");
+}
+
+// What is wrong with lines that CLI11 would pass over; empty: nothing.
+std::string ProblemOfLines(absl::string_view text) {
+  absl::string_view open;  // key of a list that goes on
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    if (!open.empty()) {
+      if (absl::EndsWith(line, "]")) open = "";
+      continue;
+    }
+    if (line.empty() || line.front() == '#') continue;
+    if (line.front() == '[') return NoSections(line.substr(1, line.find(']') - 1));
+    const size_t equals = line.find('=');
+    if (equals == absl::string_view::npos || line.front() == ';') {
+      return absl::StrCat("'", line, "' is not a line KEY = VALUE (comments begin with #)");
+    }
+    const absl::string_view key = absl::StripAsciiWhitespace(line.substr(0, equals));
+    absl::string_view value = line.substr(equals + 1);
+    value = absl::StripAsciiWhitespace(value.substr(0, value.find('#')));
+    if (value.empty()) return absl::StrCat(key, ": has no value");
+    if (value.front() == '[' && value.back() != ']') open = key;
+  }
+  return open.empty() ? "" : absl::StrCat(open, ": its list is not closed: ] is missing");
 }
 
 bool IsSet(const std::string& variable) {
@@ -73,15 +105,16 @@ std::shared_ptr<ConfigFile> ConfigFile::AddTo(CLI::App& app, const std::string& 
 }
 
 std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const {
+  const std::string text(std::istreambuf_iterator<char>(input), {});
+  if (const std::string problem = ProblemOfLines(text); !problem.empty()) throw Refusal(problem);
+  std::istringstream lines(text);
   std::vector<CLI::ConfigItem> items;
   std::set<std::string> seen;
-  for (CLI::ConfigItem& item : CLI::ConfigTOML::from_config(input)) {
+  for (CLI::ConfigItem& item : CLI::ConfigTOML::from_config(lines)) {
     const CLI::Option& option = OptionOf(item);
     std::string problem = ProblemOf(item, option);
     if (!seen.insert(item.name).second) problem = "is given twice: must be given once";
-    if (!problem.empty()) {
-      throw CLI::ConfigError(absl::StrCat(Path(), ": ", item.name, ": ", problem));
-    }
+    if (!problem.empty()) throw Refusal(absl::StrCat(item.name, ": ", problem));
     if (option.count() > 0 || IsSet(option.get_envname())) continue;
     item.inputs = {absl::StrJoin(item.inputs, ",")};
     taken_.insert("--" + FlagName(option));
@@ -91,13 +124,7 @@ std::vector<CLI::ConfigItem> ConfigFile::from_config(std::istream& input) const 
 }
 
 const CLI::Option& ConfigFile::OptionOf(const CLI::ConfigItem& item) const {
-  const auto refuse = [&](const std::string& problem) {
-    return CLI::ConfigError(absl::StrCat(Path(), ": ", problem));
-  };
-  if (!item.parents.empty()) {
-    throw refuse(absl::StrCat("options stand at the top, without sections: no [",
-                              absl::StrJoin(item.parents, "."), "]"));
-  }
+  if (!item.parents.empty()) throw Refusal(NoSections(absl::StrJoin(item.parents, ".")));
   const CLI::Option* option = app_->get_option_no_throw("--" + item.name);
   if (option != nullptr && option->get_configurable()) return *option;
   std::vector<std::string> names;
@@ -105,8 +132,12 @@ const CLI::Option& ConfigFile::OptionOf(const CLI::ConfigItem& item) const {
     if (one->get_configurable()) names.push_back(FlagName(*one));
   }
   const std::string nearest = NearestName(item.name, names);
-  throw refuse(absl::StrCat("there is no option ", item.name,
-                            nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+  throw Refusal(absl::StrCat("there is no option ", item.name,
+                             nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+}
+
+CLI::ConfigError ConfigFile::Refusal(const std::string& problem) const {
+  return CLI::ConfigError(absl::StrCat(Path(), ": ", problem));
 }
 
 std::string ConfigFile::Describe(const CLI::ParseError& error) const {

@@ -38,6 +38,7 @@ class ConfigFile final : public CLI::ConfigTOML {
   explicit ConfigFile(const CLI::App* app) : app_(app) {}
   // The option that a key names.
   const CLI::Option& OptionOf(const CLI::ConfigItem& item) const;
+  CLI::ConfigError Refusal(const std::string& problem) const;
   std::string Path() const;
   std::string DescribeUnreadable() const;
 

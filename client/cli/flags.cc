@@ -208,6 +208,7 @@ void StoppingFlags::Add(CLI::App& app) {
       ->group(group);
   AddRepeated(app, "--stop-token-id", stop_token_ids, "End at this token id; once for each")
       ->type_name("ID")
+      ->check(Decimal())
       ->group(group);
   app.add_flag("--ignore-eos", ignore_eos, "Go on after the model's end of text")->group(group);
 }

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/utf8.h"
 
 namespace ripplekv {
@@ -130,6 +132,17 @@ CLI::Validator NotNegative() {
         return absl::StartsWith(text, "-") ? absl::StrCat("'", text, "' is below 0") : "";
       },
       "not negative"));
+}
+
+CLI::Validator Decimal() {
+  return Quiet(CLI::Validator(
+      [](std::string& text) -> std::string {
+        absl::string_view digits = text;
+        absl::ConsumePrefix(&digits, "-");
+        if (digits.size() < 2 || digits[0] != '0' || !absl::ascii_isalnum(digits[1])) return "";
+        return absl::StrCat("'", text, "' is not a decimal number: must not begin with 0");
+      },
+      "decimal"));
 }
 
 }  // namespace ripplekv

@@ -28,7 +28,8 @@ class HelpFormatter : public CLI::Formatter {
 CLI::Validator OneOf(std::vector<std::string> names);
 CLI::Validator Quiet(CLI::Validator validator);
 CLI::Validator Seconds(bool may_be_zero);
-CLI::Validator RequestId();  // gRPC ends the process over other metadata
+CLI::Validator RequestId();    // gRPC ends the process over other metadata
 CLI::Validator NotNegative();  // for unsigned numbers: CLI11 takes -1 for the largest
+CLI::Validator Decimal();      // for whole numbers: CLI11 takes 010 for eight and 0x10 for sixteen
 
 }  // namespace ripplekv

@@ -79,6 +79,17 @@ std::string DescribeMissingCommand(const CLI::App& app) {
   return absl::StrCat(named->get_name(), " needs a command: ", absl::StrJoin(commands, ", "));
 }
 
+// Whole numbers of `app` and of its commands are decimal.
+void CheckNumbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options([](const CLI::Option*) { return true; })) {
+    const std::string type = option->get_type_name();
+    if (type == "INT" || type == "UINT" || type == "N") option->check(Decimal());
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    CheckNumbers(*command);
+  }
+}
+
 int Main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
   setenv("GRPC_VERBOSITY", "NONE", 0);  // what fails is told by status
@@ -167,6 +178,7 @@ int Main(int argc, char** argv) {
   AddHealth(app, cli);
   AddTokenize(app, cli);
   AddDetokenize(app, cli);
+  CheckNumbers(app);
 
   try {
     app.parse(argc, argv);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/commands.h"
 #include "client/cli/flags.h"
+#include "client/cli/help.h"
 #include "client/format.h"
 #include "client/input_file.h"
 #include "client/number_list.h"
@@ -62,7 +63,7 @@ struct DetokenizeFlags {
 };
 
 void AddDetokenizeFlags(CLI::App& app, DetokenizeFlags& flags) {
-  app.add_option("ids", flags.ids, "Token ids")->type_name("ID");
+  app.add_option("ids", flags.ids, "Token ids")->type_name("ID")->check(Decimal());
   app.add_option("--token-ids", flags.token_ids,
                  "A file of them, between spaces or commas or as a JSON list; - is standard input")
       ->type_name("FILE");

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/credential_files.h"
 
@@ -46,6 +47,13 @@ absl::Status WithOption(const char* option, const absl::Status& status) {
 std::string FormatTime(int64_t unix_seconds) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(unix_seconds),
                           absl::UTCTimeZone());
+}
+
+// Certificates that have ended are no error: others may be on their way.
+void WarnOfEnded(Log& log, const char* option, const std::string& path, int64_t expiry) {
+  if (expiry > absl::ToUnixSeconds(absl::Now())) return;
+  log.Warning("tls_certificate_ended",
+              {{"option", option}, {"file", path}, {"ended", FormatTime(expiry)}});
 }
 
 }  // namespace
@@ -117,6 +125,8 @@ absl::Status Access::ReadTls() {
              {{"certificate", certificate_},
               {"expires", FormatTime(*expiry)},
               {"client_certificates", client_ca_.empty() ? "not asked for" : "needed"}});
+  WarnOfEnded(*log_, "--tls-certificate", certificate_, *expiry);
+  if (!client_ca_.empty()) WarnOfEnded(*log_, "--tls-client-ca", client_ca_, *ca_expiry);
   return absl::OkStatus();
 }
 

@@ -343,6 +343,13 @@ def test_certificates_change_while_a_stream_runs(start, long_model_path, authori
     stream.cancel()
     wait_until(lambda: {line["caller"] for line in server.events("call")} == {"client", "visitor"}, what="both names")
 
+    assert not server.events("tls_certificate_ended")
+    for made, used in zip(authority.issue("ended", days=0), (certificate, key)):
+        put(made, used)
+    wait_until(lambda: server.events("tls_certificate_ended"), 10, "the log of a certificate that has ended")
+    (line,) = server.events("tls_certificate_ended")
+    assert (line["level"], line["option"], line["file"]) == ("warning", "--tls-certificate", str(certificate))
+
 
 # --- mutual TLS ---
 

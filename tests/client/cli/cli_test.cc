@@ -362,6 +362,13 @@ TEST_F(CliTest, WrongUsageExitsWith2AndNamesItsReason) {
       {{"generate", "-p", "a", "--random-seed", "-1"}, "--random-seed: '-1' is below 0\n"},
       {{"generate", "-p", "a", "--shuffle-seed", "-1"}, "--shuffle-seed: '-1' is below 0\n"},
       {{"calibrate", "--seed", "-1"}, "--seed: '-1' is below 0\n"},
+      {{"calibrate", "--damage", "010"},
+       "--damage: '010' is not a decimal number: must not begin with 0"},
+      {{"generate", "-p", "a", "-n", "0x10"}, "--max-tokens: '0x10' is not a decimal number"},
+      {{"generate", "-p", "a", "--seed", "007"}, "--seed: '007' is not a decimal number"},
+      {{"generate", "-p", "a", "--stop-token-id", "010"},
+       "--stop-token-id: '010' is not a decimal number"},
+      {{"detokenize", "010"}, "'010' is not a decimal number"},
       {{"profile", "--id"}, "--id needs a value\n"},
       {{"--server", "nowhere", "model"}, "'nowhere'"},
   };
