@@ -1,7 +1,5 @@
 #include "server/rpc/trace_context.h"
 
-#include <iterator>
-
 #include "server/rpc/call.h"
 
 namespace ripplekv {
@@ -34,8 +32,8 @@ std::optional<std::string> ParseTraceparent(absl::string_view header) {
 }
 
 std::string TraceIdOf(const grpc::CallbackServerContext& context) {
-  const auto [header, end] = context.client_metadata().equal_range("traceparent");
-  if (header != end && std::next(header) == end) {
+  const auto header = context.client_metadata().find("traceparent");
+  if (header != context.client_metadata().end()) {
     const auto id = ParseTraceparent({header->second.data(), header->second.size()});
     if (id.has_value()) return *id;
   }

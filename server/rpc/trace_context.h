@@ -15,7 +15,7 @@ namespace ripplekv {
 std::optional<std::string> ParseTraceparent(absl::string_view header);
 
 // The trace that the caller's metadata `traceparent` names, or a new random one where there is
-// none, it is malformed or there are several.
+// none or it is malformed.
 std::string TraceIdOf(const grpc::CallbackServerContext& context);
 
 }  // namespace ripplekv
