@@ -13,6 +13,11 @@ def answered(client, prompt, kv, question, max_tokens, scored, gold=None, **opti
     return found | ({"score": scored(found["answer"])} if "answer" in found else {})
 
 
+def gold_of(item, options):
+    """What the likelihood is measured of, where it is."""
+    return item.gold() if "likelihood" in options.measure else None
+
+
 def ruler_jobs(options, client, tokens):
     @functools.lru_cache(maxsize=2)
     def made(task, length, number):
@@ -22,10 +27,8 @@ def ruler_jobs(options, client, tokens):
     def measure(task, length, number, question, kv):
         item, prompt = made(task, length, number)
         scored = functools.partial(ruler.match_all, references=item.references)
-        gold = item.gold() if "likelihood" in options.measure else None
-        return answered(
-            client, prompt, kv, question, ruler.NEW_TOKENS[task], scored, gold, answers="answers" in options.measure
-        )
+        gold, answers = gold_of(item, options), "answers" in options.measure
+        return answered(client, prompt, kv, question, ruler.NEW_TOKENS[task], scored, gold, answers=answers)
 
     for task in options.tasks:
         for length in options.lengths:
@@ -55,7 +58,7 @@ def retrieval_jobs(options, client, tokens, results):
             )
             prompt = tokens.prompt(item.question, item.prefix, item.split)
             scored = functools.partial(ruler.match_all, references=item.references)
-            gold = item.gold() if "likelihood" in options.measure else None
+            gold = gold_of(item, options)
 
             def of(method, fraction):
                 kv = options.sizing.kv(method, fraction)

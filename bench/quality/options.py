@@ -158,7 +158,8 @@ def parser(description):
     )
     sub.add_argument("--samples", type=positive(int), default=50, help="of a task and length (default: 50)")
     sub.add_argument("--measure", nargs="+", choices=("answers", "likelihood"), default=["answers", "likelihood"],
-                     help="of the right answer; where the question is visible each takes a prefill (default: both)")  # fmt: skip
+                     help="the model's answers, the log-likelihood of the right one; each takes a prefill of its own where the "
+                     "question is visible (default: both)")  # fmt: skip
 
     sub = command("retrieval", "Facts hidden in prose", {"length": 256, "items": 1, "candidates": 4})
     compared(sub)

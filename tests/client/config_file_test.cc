@@ -74,23 +74,20 @@ TEST_F(ConfigFileTest, NamesTheNearestOption) {
 }
 
 TEST_F(ConfigFileTest, PassesOverNoLine) {
-  const auto problem = [&](const std::string& text) { return Parse(text); };
-  EXPECT_EQ(problem("shown = [\"a\",\n"), path_ + ": shown: its list is not closed: ] is missing");
-  EXPECT_EQ(problem("shown = [\"a\" # ]\n"),
-            path_ + ": shown: its list is not closed: ] is missing");
-  EXPECT_EQ(problem("[server]\n"),
+  EXPECT_EQ(Parse("shown = [\"a\",\n"), path_ + ": shown: its list is not closed: ] is missing");
+  EXPECT_EQ(Parse("shown = [\"a\" # ]\n"), path_ + ": shown: its list is not closed: ] is missing");
+  EXPECT_EQ(Parse("[server]\n"),
             path_ + ": options stand at the top, without sections: no [server]");
-  EXPECT_EQ(problem("[default]\nshown = \"a\"\n"),
+  EXPECT_EQ(Parse("[default]\nshown = \"a\"\n"),
             path_ + ": options stand at the top, without sections: no [default]");
-  EXPECT_EQ(problem("a.shown = 1\n"),
-            path_ + ": options stand at the top, without sections: no [a]");
-  EXPECT_EQ(problem("; shown = 1\n"),
+  EXPECT_EQ(Parse("a.shown = 1\n"), path_ + ": options stand at the top, without sections: no [a]");
+  EXPECT_EQ(Parse("; shown = 1\n"),
             path_ + ": '; shown = 1' is not a line KEY = VALUE (comments begin with #)");
-  EXPECT_EQ(problem("shown\n"),
+  EXPECT_EQ(Parse("shown\n"),
             path_ + ": 'shown' is not a line KEY = VALUE (comments begin with #)");
-  EXPECT_EQ(problem("x\n"), path_ + ": 'x' is not a line KEY = VALUE (comments begin with #)");
-  EXPECT_EQ(problem("shown = # nothing\n"), path_ + ": shown: has no value");
-  EXPECT_EQ(problem("# shown = [\n\n  shown = \"a\"  # [\r\n"), "");
+  EXPECT_EQ(Parse("x\n"), path_ + ": 'x' is not a line KEY = VALUE (comments begin with #)");
+  EXPECT_EQ(Parse("shown = # nothing\n"), path_ + ": shown: has no value");
+  EXPECT_EQ(Parse("# shown = [\n\n  shown = \"a\"  # [\r\n"), "");
   EXPECT_EQ(shown_, "a");
 }
 

@@ -73,5 +73,9 @@ def test_what_is_not_asked_for_is_not_measured():
     prompt = Tokens(client).prompt("Document. Why?", split=9)
     sizes = {"kv_bytes": 3, "full_kv_bytes": 9}
     assert ask(client, prompt, kv_of, "visible", 5) == {"answer": "yes", **sizes}
-    assert ask(client, prompt, kv_of, "visible", 5, " gold", answers=False) == {"gold_logprob": -2.0, "gold_tokens": 2, **sizes}
+    assert ask(client, prompt, kv_of, "visible", 5, " gold", answers=False) == {
+        "gold_logprob": -2.0,
+        "gold_tokens": 2,
+        **sizes,
+    }
     assert [call[0] for call in client.calls] == ["generate", "score"]
